@@ -1,0 +1,1 @@
+"""One replica's truth: which block of which content lies in which slot."""

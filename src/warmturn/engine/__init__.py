@@ -1,0 +1,1 @@
+"""Driver: the torch executor, paged K/V memory and the OpenAI-compatible server of one replica."""
