@@ -7,7 +7,15 @@ from typing import Protocol
 from warmturn.metrics import TurnMetrics
 from warmturn.types import RequestId, TokenIds
 
-__all__ = ["EngineRequest", "FinishReason", "SamplingParams", "TokenEngine", "TokenOutput"]
+__all__ = [
+    "Choice",
+    "EngineRequest",
+    "EngineStats",
+    "FinishReason",
+    "SamplingParams",
+    "TokenEngine",
+    "TokenOutput",
+]
 
 FinishReason = str
 """`stop` (a stop token), `length` (max_tokens or the model's length) or `abort`."""
@@ -24,6 +32,21 @@ class SamplingParams:
     """Equal seed, prompt and parameters give equal tokens, whatever else runs in the batch."""
     num_logprobs: int | None = None
     """None: no logprobs; 0: only the chosen token's; n: also the n most likely ones."""
+    min_tokens: int = 0
+    """End and stop tokens cannot be chosen before this many tokens are generated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the executor chooses the one next token of one sequence in one step."""
+
+    params: SamplingParams
+    """With a seed whenever temperature > 0."""
+    index: int
+    """Tokens generated before this one; with the seed it fixes the random draw, so that
+    a preempted or re-batched request draws the same."""
+    banned_token_ids: tuple[int, ...] = ()
+    """Their logits count as minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +81,20 @@ class TokenOutput:
     """Set with `finish_reason`."""
 
 
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Gauges of the moment."""
+
+    num_running: int
+    num_waiting: int
+    kv_cache_usage_share: float
+    """Share of blocks that running requests hold, 0 to 1; 0 when idle, as in vLLM."""
+    num_cached_blocks: int
+    """Blocks with reusable content, referenced or not."""
+    num_blocks: int
+    block_size: int
+
+
 class TokenEngine(Protocol):
     """What the server needs of an engine; the real one is `engine.loop.Engine`."""
 
@@ -76,20 +113,6 @@ class TokenEngine(Protocol):
         """Forget all cached content; False (and nothing changes) while requests hold blocks."""
         ...
 
-    def stats(self) -> "EngineStats":
+    def stats(self) -> EngineStats:
         """Return gauges as of now."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Gauges of the moment."""
-
-    num_running: int
-    num_waiting: int
-    kv_cache_usage_share: float
-    """Share of blocks that running requests hold, 0 to 1; 0 when idle, as in vLLM."""
-    num_cached_blocks: int
-    """Blocks with reusable content, referenced or not."""
-    num_blocks: int
-    block_size: int
