@@ -1,0 +1,244 @@
+"""The driver of one replica: it owns clock, thread and queues; the replica decides.
+
+    plan -> executor.execute in its own thread -> complete -> tell everyone
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol
+
+from warmturn.cache.events import AllBlocksCleared, KvEvent
+from warmturn.engine.api import Choice, EngineRequest, EngineStats, SamplingParams, TokenOutput
+from warmturn.errors import WarmturnError
+from warmturn.metrics import TurnMetrics
+from warmturn.replica.replica import Progress, Replica, StepReport
+from warmturn.replica.sequence import Submission
+from warmturn.replica.step import Sampled, Step
+from warmturn.types import RequestId
+
+__all__ = ["Engine", "EngineFailure", "StepExecutor", "StepObserver"]
+
+log = logging.getLogger(__name__)
+
+
+class EngineFailure(WarmturnError):
+    """The executor failed on a step; the requests of that step are lost, others go on."""
+
+
+class StepExecutor(Protocol):
+    """What computes a step; the real one is `engine.executor.Executor`."""
+
+    def execute(self, step: Step, choices: Mapping[RequestId, Choice]) -> Sequence[Sampled]:
+        """Compute keys and values of every work; choose a token for each that samples."""
+        ...
+
+
+class StepObserver(Protocol):
+    """What is told of steps and turns; the real one is `engine.metrics.EngineMetrics`."""
+
+    def observe_step(self, num_tokens: int, report: StepReport) -> None:
+        """Take note of a completed step."""
+        ...
+
+    def observe_aborted(self, turn: TurnMetrics) -> None:
+        """Take note of a cancelled request."""
+        ...
+
+
+class _Silent:
+    def observe_step(self, num_tokens: int, report: StepReport) -> None:
+        del num_tokens, report
+
+    def observe_aborted(self, turn: TurnMetrics) -> None:
+        del turn
+
+
+class _Generation:
+    """One request as the loop sees it: how it samples, and the queue its outputs go to."""
+
+    def __init__(self, request: EngineRequest, end_token_ids: frozenset[int]) -> None:
+        sampling = request.sampling
+        if sampling.temperature > 0 and sampling.seed is None:
+            sampling = replace(sampling, seed=secrets.randbits(63))
+        self.sampling: SamplingParams = sampling
+        self.banned = tuple(sorted(end_token_ids))
+        self.outputs: asyncio.Queue[TokenOutput | Exception] = asyncio.Queue()
+
+    def choice(self, index: int) -> Choice:
+        """Return how token number `index` of the reply is chosen."""
+        banned = self.banned if index < self.sampling.min_tokens else ()
+        return Choice(params=self.sampling, index=index, banned_token_ids=banned)
+
+
+class Engine:
+    """A replica that runs: submit requests, get tokens as steps complete.
+
+    Everything but the executor runs on the event loop, so the replica needs no lock.
+    The executor has one thread of its own: torch keeps a thread team per calling thread.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        executor: StepExecutor,
+        *,
+        eos_token_ids: frozenset[int],
+        observer: StepObserver | None = None,
+        publish: Callable[[Iterable[KvEvent]], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`publish` gets the KV events of each step when the replica announces them."""
+        self.max_model_len = replica.max_model_len
+        self._replica = replica
+        self._executor = executor
+        self._eos_token_ids = eos_token_ids
+        self._observer: StepObserver = observer or _Silent()
+        self._publish = publish
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="executor")
+        self._generations: dict[RequestId, _Generation] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Begin to run steps on the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="engine-loop")
+
+    async def stop(self) -> None:
+        """Stop after the step in flight; requests that are not finished get an error."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for generation in self._generations.values():
+            generation.outputs.put_nowait(EngineFailure("the engine was stopped"))
+        self._thread.shutdown()
+
+    # --- TokenEngine ---
+
+    async def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
+        """Yield the outputs of `request`; closing the iterator early cancels it at once.
+
+        Raises `NeverFits` or `InvalidRequest` before the first output, `EngineFailure`
+        when the executor fails on a step of this request.
+        """
+        ends = frozenset() if request.ignore_eos else self._eos_token_ids
+        generation = _Generation(request, request.stop_token_ids | self._eos_token_ids)
+        submission = Submission(
+            request_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            max_tokens=request.max_tokens,
+            stop_token_ids=request.stop_token_ids | ends,
+            salt=request.cache_salt,
+        )
+        self._replica.submit(submission, now=self._clock())
+        self._generations[request.request_id] = generation
+        self._wake.set()
+        try:
+            while True:
+                output = await generation.outputs.get()
+                if isinstance(output, Exception):
+                    raise output
+                yield output
+                if output.finish_reason is not None:
+                    return
+        finally:
+            self._abandon(request.request_id)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; False (and nothing changes) while requests hold blocks."""
+        cleared = self._replica.reset_prefix_cache()
+        if cleared and self._publish is not None:
+            self._publish([AllBlocksCleared()])
+        return cleared
+
+    def stats(self) -> EngineStats:
+        """Return gauges as of now."""
+        pool = self._replica.pool
+        return EngineStats(
+            num_running=self._replica.num_running,
+            num_waiting=self._replica.num_waiting,
+            kv_cache_usage_share=1 - pool.num_free / pool.num_blocks,
+            num_cached_blocks=pool.num_cached,
+            num_blocks=pool.num_blocks,
+            block_size=pool.block_size,
+        )
+
+    def _abandon(self, request_id: RequestId) -> None:
+        """Cancel what has not ended by itself."""
+        self._generations.pop(request_id, None)
+        turn = self._replica.cancel(request_id, now=self._clock())
+        if turn is not None:
+            self._observer.observe_aborted(turn)
+
+    # --- the loop ---
+
+    async def _run(self) -> None:
+        while True:
+            step = self._replica.plan(now=self._clock())
+            if step is None:
+                self._idle()
+                await self._wake.wait()
+                continue
+            await self._run_step(step)
+
+    def _idle(self) -> None:
+        """Nothing to compute: the cheapest moment to find a broken invariant."""
+        self._wake.clear()
+        if __debug__ and self._replica.pool.num_blocks <= _CHECKED_BLOCKS:
+            self._replica.check()
+
+    async def _run_step(self, step: Step) -> None:
+        choices = {
+            work.request_id: self._generations[work.request_id].choice(
+                self._replica.num_generated(work.request_id)
+            )
+            for work in step.works
+            if work.samples
+        }
+        loop = asyncio.get_running_loop()
+        try:
+            execution = loop.run_in_executor(self._thread, self._executor.execute, step, choices)
+            sampled = await asyncio.shield(execution)
+        except Exception as error:  # noqa: BLE001 - one bad step must not stop the others
+            self._fail(step, error)
+            return
+        self._tell(step, self._replica.complete(sampled, now=self._clock()))
+
+    def _fail(self, step: Step, error: Exception) -> None:
+        log.error("step %d failed: %s: %s", step.number, type(error).__name__, error)
+        failure = EngineFailure(f"step {step.number} failed: {type(error).__name__}")
+        for request_id in self._replica.fail(now=self._clock()):
+            self._generations[request_id].outputs.put_nowait(failure)
+
+    def _tell(self, step: Step, report: StepReport) -> None:
+        for progress in report.progress:
+            generation = self._generations.get(progress.sampled.request_id)
+            if generation is not None:
+                generation.outputs.put_nowait(_output(progress, generation.sampling))
+        self._observer.observe_step(step.num_tokens, report)
+        if self._publish is not None and report.events:
+            self._publish(report.events)
+
+
+_CHECKED_BLOCKS = 4096
+"""Pools up to this size are checked whenever the engine idles; larger ones cost too much."""
+
+
+def _output(progress: Progress, sampling: SamplingParams) -> TokenOutput:
+    token = progress.sampled
+    wanted = sampling.num_logprobs is not None and token.logprob is not None
+    return TokenOutput(
+        token_ids=(token.token_id,),
+        logprobs=(token.logprob,) if wanted and token.logprob is not None else (),
+        top_logprobs=(token.top_logprobs,) if wanted else (),
+        num_cached_tokens=progress.num_cached_tokens,
+        finish_reason=progress.finish_reason,
+        metrics=progress.turn,
+    )
