@@ -9,6 +9,7 @@ WarmturnError
 │   │   └── UnsupportedModel   the model's architecture is not one the engine runs
 │   └── MissingExtra       an optional dependency is not installed
 ├── PeerError              the other side failed: network, registry, disk, another server
+├── EngineFailure          the engine could not run a step; HTTP 500, others go on
 └── BrokenInvariant        our own mistake: a numbered invariant does not hold
 
 A message says what was asked, what is there, and what to do.
@@ -58,6 +59,10 @@ class MissingExtra(CallerError):
 
 class PeerError(WarmturnError):
     """Something on the other side failed: a registry, a disk, a server."""
+
+
+class EngineFailure(WarmturnError):
+    """The engine failed on a step or stopped; the requests of that step are lost."""
 
 
 class BrokenInvariant(WarmturnError):

@@ -1,6 +1,16 @@
-"""The command line: one file per command, the only place where parts are wired together."""
+"""The command line: one file per command, the only place where parts are wired together.
+
+Exit codes of every command: 0 fine, 1 it found something, 2 it could not.
+"""
+
+import sys
+from typing import Annotated
 
 import typer
+
+from warmturn import __version__
+from warmturn.cli import demo, engine, model
+from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
 
@@ -9,9 +19,37 @@ app = typer.Typer(
     help="Keep every conversation's KV cache warm in self-hosted LLM serving.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("engine")(engine.engine)
+app.command("demo")(demo.demo)
+app.add_typer(model.app, name="model")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"warmturn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001 - the callback acts
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; a mistake of the caller is one line and exit code 2."""
+    try:
+        app()
+    except (CallerError, PeerError) as error:
+        typer.echo(f"warmturn: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

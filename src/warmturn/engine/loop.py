@@ -1,6 +1,6 @@
 """The driver of one replica: it owns clock, thread and queues; the replica decides.
 
-    plan -> executor.execute in its own thread -> complete -> tell everyone
+plan -> executor.execute in its own thread -> complete -> tell everyone
 """
 
 import asyncio
@@ -14,20 +14,16 @@ from typing import Protocol
 
 from warmturn.cache.events import AllBlocksCleared, KvEvent
 from warmturn.engine.api import Choice, EngineRequest, EngineStats, SamplingParams, TokenOutput
-from warmturn.errors import WarmturnError
+from warmturn.errors import EngineFailure
 from warmturn.metrics import TurnMetrics
 from warmturn.replica.replica import Progress, Replica, StepReport
 from warmturn.replica.sequence import Submission
 from warmturn.replica.step import Sampled, Step
 from warmturn.types import RequestId
 
-__all__ = ["Engine", "EngineFailure", "StepExecutor", "StepObserver"]
+__all__ = ["Engine", "StepExecutor", "StepObserver"]
 
 log = logging.getLogger(__name__)
-
-
-class EngineFailure(WarmturnError):
-    """The executor failed on a step; the requests of that step are lost, others go on."""
 
 
 class StepExecutor(Protocol):

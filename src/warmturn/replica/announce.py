@@ -15,9 +15,7 @@ def removed(evicted: HashWords) -> list[KvEvent]:
     return [BlockRemoved((BlockHash(words.tobytes()),)) for words in evicted]
 
 
-def stored(
-    sequence: Sequence, num_blocks: int, is_new: npt.NDArray[np.uint8]
-) -> list[KvEvent]:
+def stored(sequence: Sequence, num_blocks: int, is_new: npt.NDArray[np.uint8]) -> list[KvEvent]:
     """Return a `BlockStored` per run of new blocks.
 
     `is_new` speaks of the blocks `[num_blocks - len(is_new), num_blocks)` of the sequence.

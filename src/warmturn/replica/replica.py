@@ -5,7 +5,8 @@ A driver (the engine, the simulator) owns clock and loop:
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence as SequenceOf
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from warmturn.blocks.chain import ChainBuilder

@@ -33,7 +33,9 @@ class Sequence:
     second range, it is computed when it is fed back.
     """
 
-    def __init__(self, submission: Submission, chain: ChainBuilder, *, limit: int, now: float):
+    def __init__(
+        self, submission: Submission, chain: ChainBuilder, *, limit: int, now: float
+    ) -> None:
         """`limit` is the most tokens prompt and reply may have together."""
         prompt = submission.prompt_token_ids
         self.request_id = submission.request_id

@@ -1,0 +1,61 @@
+# Two commands matter: `make demo` and `make test`. Both set up what they need.
+VENV ?= .venv
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(p)),$(p))))
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+ARGS ?=
+
+.PHONY: help setup demo serve test check test-unit test-soak soak bench bench-engine bench-blocks \
+        bench-pool bench-render docs clean
+
+help:  ## say what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.complete  ## make .venv with everything `make test` needs
+
+# pip 25.1 is the first that knows dependency groups.
+$(VENV)/.complete: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(PIP_INSTALL) --editable ".[all]" --group dev
+	touch $@
+
+demo: setup  ## a conversation on real weights, with reuse and without
+	$(BIN)/warmturn demo $(ARGS)
+
+serve: setup  ## one embedded engine on http://127.0.0.1:8000/v1
+	$(BIN)/warmturn engine --port 8000 --exact-continuation $(ARGS)
+
+check: setup  ## lint, format, types, import contract, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+
+test: check  ## every test: lint, types, contract, unit, end to end
+	$(BIN)/warmturn model fetch
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+soak: setup  ## the same tests with long counts
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+bench: bench-pool bench-blocks bench-engine  ## every benchmark of the engine and what it stands on
+
+bench-engine: setup  ## prefill, decode, reuse beside transformers
+	$(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-blocks: setup  ## hash chains beside a bare hashlib loop
+	$(BIN)/python benchmarks/blocks.py $(ARGS)
+
+bench-pool: setup  ## match, allocate and release
+	$(BIN)/python benchmarks/pool.py $(ARGS)
+
+bench-render: setup  ## incremental tokenising beside one whole encode
+	$(BIN)/python benchmarks/render.py $(ARGS)
+
+docs: setup  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## remove what set-up and tests made
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

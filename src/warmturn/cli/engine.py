@@ -1,0 +1,101 @@
+"""`warmturn engine`: one embedded replica behind an OpenAI-compatible server."""
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmturn.cli.output import write_json
+from warmturn.errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from warmturn.engine.loop import Engine
+
+__all__ = ["engine"]
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+log = logging.getLogger("warmturn.engine")
+
+
+def engine(
+    model: Annotated[
+        str, typer.Option(help="A Hugging Face directory, a GGUF file, a hub id, or the default.")
+    ] = DEFAULT_MODEL,
+    *,
+    host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say so.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to bind; 0 takes a free one.")] = 8000,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="Model name in the API; default: the model's own.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(help="Compute threads; default: all cores.")
+    ] = None,
+    num_blocks: Annotated[int, typer.Option(min=1, help="Blocks in the K/V pool.")] = 2048,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 16,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=2, help="Most tokens of prompt + reply; default: the model's.")
+    ] = None,
+    max_running: Annotated[int, typer.Option(min=1, help="Most requests in one step.")] = 64,
+    max_body_mib: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 16,
+    prefix_caching: Annotated[
+        bool, typer.Option(help="Reuse blocks between requests; off only to compare.")
+    ] = True,
+    exact_continuation: Annotated[
+        bool, typer.Option(help="Splice generated ids back instead of tokenising replies again.")
+    ] = False,
+    hash_scheme: Annotated[
+        str, typer.Option(help="native, or vLLM's sha256 or sha256_cbor, bit for bit.")
+    ] = "native",
+    kv_events: Annotated[
+        str | None, typer.Option(help="Publish KV events on this ZMQ endpoint (ipc://PATH).")
+    ] = None,
+    kv_events_replay: Annotated[
+        str | None, typer.Option(help="Answer replay requests on this ZMQ endpoint.")
+    ] = None,
+    kv_events_topic: Annotated[str, typer.Option(help="ZMQ topic of the events.")] = "",
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", help="Write address and sizes here once it listens; - for stdout."),
+    ] = None,
+) -> None:
+    """Run one embedded engine with an OpenAI-compatible server.
+
+    JSON keys: url, model, dtype, num_blocks, block_size, max_model_len, pool_bytes.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    listener = _bind(host, port)
+    try:
+        parts = _build(
+            model=model,
+            served_model_name=served_model_name,
+            dtype=dtype,
+            device=device,
+            threads=threads,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_running=max_running,
+            max_body_bytes=max_body_mib << 20,
+            prefix_caching=prefix_caching,
+            exact_continuation=exact_continuation,
+            hash_scheme=hash_scheme,
+            kv_events=kv_events,
+            kv_events_replay=kv_events_replay,
+            kv_events_topic=kv_events_topic,
+        )
+    except ImportError as error:
+        raise MissingExtra(
+            f"the embedded engine ({error.name} is not installed)", extra="engine"
+        ) from error
+    facts = {"url": _url(listener), **parts.facts}
+    asyncio.run(_serve(parts, listener, lambda: _announce(facts, json_file)))

@@ -1,0 +1,52 @@
+"""An embedded engine in a process of its own, for as long as a measurement takes."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from warmturn.errors import PeerError
+
+__all__ = ["running_engine"]
+
+
+@contextmanager
+def running_engine(*options: str, timeout_s: float = 600.0) -> Iterator[dict[str, Any]]:
+    """Start `warmturn engine OPTIONS` on a free port; stop it when the block ends.
+
+    Yields what the engine says of itself (`--json`): `url`, `model`, `pid`, sizes. The time-out
+    covers the first download of the model. Raises `PeerError` with the engine's last line
+    when it does not start.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        ready, log_path = Path(folder) / "ready.json", Path(folder) / "engine.log"
+        command = [sys.executable, "-m", "warmturn", "engine", "--port", "0", *options]
+        with log_path.open("w") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own command line
+                [*command, "--json", str(ready)], stdout=log, stderr=log
+            )
+        try:
+            yield _wait_until_ready(process, ready, log_path, timeout_s)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _wait_until_ready(
+    process: "subprocess.Popen[bytes]", ready: Path, log_path: Path, timeout_s: float
+) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if ready.exists() and (text := ready.read_text()).endswith("}\n"):
+            facts: dict[str, Any] = json.loads(text)
+            return facts
+        if process.poll() is not None:
+            last = log_path.read_text().strip().splitlines()[-1:] or ["(it said nothing)"]
+            raise PeerError(f"the engine did not start: {last[0]}")
+        time.sleep(0.05)
+    raise PeerError(f"the engine was not ready after {timeout_s:.0f} s")
