@@ -164,6 +164,20 @@ def test_preemption_keeps_the_reply_and_reuses_what_is_still_there():
     assert admitted == ["a", "b"], "a second admission is not counted as a query again"
 
 
+def test_a_preempted_reply_is_computed_again_in_chunks_and_then_goes_on():
+    """`a` grows into the whole pool, so all of `b` is evicted while it waits."""
+    run = Run(make(num_blocks=6, max_step_tokens=4, max_step_tokens_decoding=3))
+    prompts = {"a": (range(8), 16), "b": (range(50, 57), 8)}
+    for name, (prompt, max_tokens) in prompts.items():
+        run.replica.submit(ask(name, prompt, max_tokens), now=0.0)
+    run.until_idle()
+    turn = run.turns["b"][1]
+    assert turn.num_preemptions == 1
+    assert turn.prefilled_tokens == 2 * 7
+    for name, (prompt, max_tokens) in prompts.items():
+        assert run.replies[name] == naive_reply(prompt, max_tokens)
+
+
 def test_salts_keep_equal_prompts_apart():
     run = Run(make())
     for name, salt in (("a", "one"), ("b", "two"), ("c", "one"), ("d", None)):
