@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from warmturn.errors import EngineFailure
 from warmturn.metrics import TurnMetrics
 from warmturn.types import RequestId, TokenIds
 
@@ -100,6 +101,8 @@ class TokenEngine(Protocol):
 
     max_model_len: int
     """Longest prompt + reply, in tokens: the model's limit or the pool's, the smaller."""
+    failure: EngineFailure | None
+    """Why the engine has ended and takes nothing more; None while it runs."""
 
     def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
         """Yield the outputs of `request` as steps complete.

@@ -10,10 +10,20 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from warmturn.cache.events import AllBlocksCleared, KvEvent
-from warmturn.engine.api import Choice, EngineRequest, EngineStats, SamplingParams, TokenOutput
+from warmturn.engine.api import (
+    Choice,
+    EngineRequest,
+    EngineStats,
+    FinishReason,
+    SamplingParams,
+    TokenOutput,
+)
 from warmturn.errors import EngineFailure
 from warmturn.metrics import TurnMetrics
 from warmturn.replica.replica import Progress, Replica, StepReport
@@ -21,9 +31,17 @@ from warmturn.replica.sequence import Submission
 from warmturn.replica.step import Sampled, Step
 from warmturn.types import RequestId
 
-__all__ = ["Engine", "StepExecutor", "StepObserver"]
+__all__ = ["Engine", "EngineObserver", "StepExecutor"]
 
 log = logging.getLogger(__name__)
+
+Times: TypeAlias = npt.NDArray[np.float64]
+"""Seconds, `[n]`."""
+
+IDLE_CHECK_S = 1.0
+"""Invariants are checked once each time the engine has idled this long."""
+CHECKED_BLOCKS = 4096
+"""Pools up to this size are checked when idle: about 0.1 s; larger ones would hold requests up."""
 
 
 class StepExecutor(Protocol):
@@ -34,24 +52,28 @@ class StepExecutor(Protocol):
         ...
 
 
-class StepObserver(Protocol):
+class EngineObserver(Protocol):
     """What is told of steps and turns; the real one is `engine.metrics.EngineMetrics`."""
 
-    def observe_step(self, num_tokens: int, report: StepReport) -> None:
+    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """Take note of a request's first admission."""
+        ...
+
+    def finished(self, turn: TurnMetrics, finish_reason: FinishReason) -> None:
+        """Take note of a request that ended, cancelled ones included (`abort`)."""
+        ...
+
+    def step(self, num_tokens: int) -> None:
         """Take note of a completed step."""
         ...
 
-    def observe_aborted(self, turn: TurnMetrics) -> None:
-        """Take note of a cancelled request."""
+    def preempted(self, num_requests: int) -> None:
+        """Take note of requests that gave up their blocks."""
         ...
 
-
-class _Silent:
-    def observe_step(self, num_tokens: int, report: StepReport) -> None:
-        del num_tokens, report
-
-    def observe_aborted(self, turn: TurnMetrics) -> None:
-        del turn
+    def evicted(self, lifetime_s: Times, idle_s: Times, reuse_gap_s: Times) -> None:
+        """Take note of evicted and reused blocks; see `PoolChanges`."""
+        ...
 
 
 class _Generation:
@@ -84,7 +106,7 @@ class Engine:
         executor: StepExecutor,
         *,
         eos_token_ids: frozenset[int],
-        observer: StepObserver | None = None,
+        observer: EngineObserver,
         publish: Callable[[Iterable[KvEvent]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,13 +115,14 @@ class Engine:
         self._replica = replica
         self._executor = executor
         self._eos_token_ids = eos_token_ids
-        self._observer: StepObserver = observer or _Silent()
+        self._observer = observer
         self._publish = publish
         self._clock = clock
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="executor")
         self._generations: dict[RequestId, _Generation] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.failure: EngineFailure | None = None  # set once the engine has ended
 
     # --- life ---
 
@@ -109,11 +132,9 @@ class Engine:
 
     async def stop(self) -> None:
         """Stop after the step in flight; requests that are not finished get an error."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._task is not None and self._task.cancel():
             await asyncio.wait([self._task])
-        for generation in self._generations.values():
-            generation.outputs.put_nowait(EngineFailure("the engine was stopped"))
+        self._end(EngineFailure("the engine was stopped"))
         self._thread.shutdown()
 
     # --- TokenEngine ---
@@ -124,6 +145,8 @@ class Engine:
         Raises `NeverFits` or `InvalidRequest` before the first output, `EngineFailure`
         when the executor fails on a step of this request.
         """
+        if self.failure is not None:
+            raise self.failure
         ends = frozenset() if request.ignore_eos else self._eos_token_ids
         generation = _Generation(request, request.stop_token_ids | self._eos_token_ids)
         submission = Submission(
@@ -171,24 +194,38 @@ class Engine:
         self._generations.pop(request_id, None)
         turn = self._replica.cancel(request_id, now=self._clock())
         if turn is not None:
-            self._observer.observe_aborted(turn)
+            self._observer.finished(turn, "abort")
 
     # --- the loop ---
 
     async def _run(self) -> None:
-        while True:
-            step = self._replica.plan(now=self._clock())
-            if step is None:
-                self._idle()
-                await self._wake.wait()
-                continue
-            await self._run_step(step)
+        """Run steps for ever; a defect of our own ends the engine and says so to everyone."""
+        try:
+            while True:
+                step = self._replica.plan(now=self._clock())
+                if step is None:
+                    await self._idle()
+                else:
+                    await self._run_step(step)
+        except Exception as error:
+            log.exception("the engine stops: a defect of warmturn itself")
+            self._end(EngineFailure(f"the engine stopped: {type(error).__name__}: {error}"))
 
-    def _idle(self) -> None:
-        """Nothing to compute: the cheapest moment to find a broken invariant."""
+    async def _idle(self) -> None:
+        """Wait for a request; the quiet moment is used to look for broken invariants."""
         self._wake.clear()
-        if __debug__ and self._replica.pool.num_blocks <= _CHECKED_BLOCKS:
-            self._replica.check()
+        try:
+            await asyncio.wait_for(self._wake.wait(), IDLE_CHECK_S)
+        except TimeoutError:
+            if self._replica.pool.num_blocks <= CHECKED_BLOCKS:
+                self._replica.check()
+            await self._wake.wait()
+
+    def _end(self, failure: EngineFailure) -> None:
+        """Refuse all that comes and fail all that is there."""
+        self.failure = failure
+        for generation in self._generations.values():
+            generation.outputs.put_nowait(failure)
 
     async def _run_step(self, step: Step) -> None:
         choices = {
@@ -218,13 +255,20 @@ class Engine:
             generation = self._generations.get(progress.sampled.request_id)
             if generation is not None:
                 generation.outputs.put_nowait(_output(progress, generation.sampling))
-        self._observer.observe_step(step.num_tokens, report)
+        self._observe(step, report)
         if self._publish is not None and report.events:
             self._publish(report.events)
 
-
-_CHECKED_BLOCKS = 4096
-"""Pools up to this size are checked whenever the engine idles; larger ones cost too much."""
+    def _observe(self, step: Step, report: StepReport) -> None:
+        self._observer.step(step.num_tokens)
+        self._observer.preempted(report.num_preempted)
+        for admission in report.admitted:
+            self._observer.admitted(admission.prompt_tokens, admission.cached_tokens)
+        changes = report.changes
+        self._observer.evicted(changes.lifetime_s, changes.idle_s, changes.reuse_gap_s)
+        for progress in report.progress:
+            if progress.turn is not None and progress.finish_reason is not None:
+                self._observer.finished(progress.turn, progress.finish_reason)
 
 
 def _output(progress: Progress, sampling: SamplingParams) -> TokenOutput:
