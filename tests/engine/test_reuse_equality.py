@@ -162,5 +162,5 @@ def test_a_wrong_block_would_be_seen(executor, encode, truth):
     prompt = opening(encode, "clocks")
     reply = drive.reply(prompt, 24)
     following = next_prompt(encode, prompt, reply, 0)
-    executor.kv_pool[0].zero_()  # the new pool's first block holds the prompt's first tokens
+    executor.kv.tensor[0].zero_()  # the new pool's first block holds the prompt's first tokens
     assert drive.reply(following, 24) != truth(following, 24)

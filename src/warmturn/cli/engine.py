@@ -73,13 +73,21 @@ def engine(
     JSON keys: url, model, dtype, num_blocks, block_size, max_model_len, pool_bytes.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    listener = _bind(host, port)
     try:
-        parts = _build(
-            model=model,
-            served_model_name=served_model_name,
-            dtype=dtype,
-            device=device,
+        from warmturn.engine.assembly import EngineOptions, EngineServer, bind
+        from warmturn.engine.fetch import resolve_model
+    except ModuleNotFoundError as error:
+        what = f"the embedded engine ({error.name} is not installed)"
+        raise MissingExtra(what, extra="engine") from error
+
+    listener = bind(host, port)
+    model_dir = resolve_model(model)
+    server = EngineServer(
+        EngineOptions(
+            model_dir=model_dir,
+            model_name=served_model_name or model_dir.name,
+            dtype=choice("--dtype", dtype, get_args(Dtype)),
+            device=choice("--device", device, get_args(Device)),
             threads=threads,
             num_blocks=num_blocks,
             block_size=block_size,
@@ -93,9 +101,15 @@ def engine(
             kv_events_replay=kv_events_replay,
             kv_events_topic=kv_events_topic,
         )
-    except ImportError as error:
-        raise MissingExtra(
-            f"the embedded engine ({error.name} is not installed)", extra="engine"
-        ) from error
-    facts = {"url": _url(listener), **parts.facts}
-    asyncio.run(_serve(parts, listener, lambda: _announce(facts, json_file)))
+    )
+    facts = {"url": f"http://{host}:{listener.getsockname()[1]}", **server.facts}
+    asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
+
+
+def _announce(facts: dict[str, Any], json_file: str | None) -> None:
+    log.info(
+        "%s in %s on %s/v1: %s blocks of %s tokens, at most %s tokens a request",
+        *(facts[k] for k in ("model", "dtype", "url", "num_blocks", "block_size")),
+        facts["max_model_len"],
+    )
+    write_json(facts, json_file)
