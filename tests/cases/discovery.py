@@ -13,7 +13,7 @@ from tests.cases.schema import COMMON_FIELDS, Schema, read_schema, violations
 INPUT, EXPECTED = "input.json", "expected.json"
 
 
-class MalformedCase(Exception):  # noqa: N818 - named as the thing it reports
+class MalformedCase(Exception):
     """A case folder does not follow the schema of `data/README.md`."""
 
 

@@ -9,6 +9,8 @@ from tests.docs.fences import Fence, fences_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+RUN = [page for page in PAGES if page.parent.name not in {"design", "reference"}]
+"""Pages that tell a reader what to type. Design pages quote benchmarks, which take long."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,7 +19,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "python_fence": {"python"},
     }.items():
         if fixture in metafunc.fixturenames:
-            found = [f for page in PAGES for f in fences_of(page) if f.language in languages]
+            found = [f for page in RUN for f in fences_of(page) if f.language in languages]
             metafunc.parametrize(fixture, [_parameter(fence) for fence in found])
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", PAGES, ids=[_name(page) for page in PAGES])
