@@ -79,6 +79,10 @@ class _Comparison:
             return True
         return expected is None and not matches(path, self._rules.null_is_an_answer)
 
+    def _needs_append_only(self, path: Path, record: dict[str, Any]) -> bool:
+        is_listed = matches(path, self._rules.null_if_append_only)
+        return is_listed and record.get("verdict") != "append-only"
+
     def _list(self, expected: Any, got: Any, item: Shape, path: Path) -> Iterator[Difference]:
         if not isinstance(got, list | tuple) or len(got) != len(expected):
             yield Difference(_written(path), expected, got)
@@ -95,7 +99,10 @@ class _Comparison:
         shapes = field_shapes(shape)
         for key, want in expected.items():
             inner = shapes["*"] if "*" in shapes else shapes[key]
-            yield from self._walk(want, got.get(key, MISSING), inner, (*path, key))
+            at = (*path, key)
+            if want is None and self._needs_append_only(at, expected):
+                continue
+            yield from self._walk(want, got.get(key, MISSING), inner, at)
         if matches(path, self._rules.whole_maps):
             for key in got.keys() - expected.keys():
                 yield Difference(_written((*path, key)), MISSING, got[key])

@@ -24,6 +24,8 @@ class Rules:
 
     null_is_an_answer: tuple[str, ...] = ()
     """Null here has to be answered with null; elsewhere it means "not checked"."""
+    null_if_append_only: tuple[str, ...] = ()
+    """Of these, the ones where that holds only beside the verdict `append-only`."""
     asked: tuple[str, ...] = ()
     """Parts of the question that stand in expected.json; the answer function sees them."""
     whole_maps: tuple[str, ...] = ()
@@ -77,6 +79,8 @@ RULES: dict[str, Rules] = {
             "runs.*.pairs.*.first_level_that_breaks",
             "runs.*.pairs.*.first_divergence_char",
         ),
+        # Pairs of other threads and other models have no level; nothing is asked about it.
+        null_if_append_only=("runs.*.pairs.*.first_level_that_breaks",),
         asked=(
             "runs.*.id",
             "runs.*.must_mention",  # the answer lists those that the report contains

@@ -103,6 +103,13 @@ def test_null_is_an_answer_where_the_kind_says_so(kind, expected, got):
     assert differences(kind, expected, expected) == []
 
 
+@pytest.mark.parametrize(("verdict", "is_checked"), [("append-only", True), (None, False)])
+def test_no_level_is_an_answer_for_a_pair_that_only_appends(verdict, is_checked):
+    expected = log(verdict=verdict, first_level_that_breaks=None)
+    got = log(verdict=verdict, first_level_that_breaks="text")
+    assert bool(differences("request-log", expected, got)) is is_checked
+
+
 def test_null_for_an_answer_that_is_due_is_wrong():
     assert texts("namespaces", {"equal_pairs": 1}, {"equal_pairs": None}) == [
         "equal_pairs: expected 1, got None"
