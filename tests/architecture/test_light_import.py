@@ -1,0 +1,96 @@
+"""Each check runs in a fresh process: what this process has loaded proves nothing."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+ALLOWED = {"warmturn"}
+"""Top-level modules outside the standard library that `import warmturn` may load."""
+
+NEEDS_AN_EXTRA = {"engine", "__main__", "__pycache__"}
+BASE_INSTALL = sorted(
+    {path.stem for path in (ROOT / "src" / "warmturn").iterdir() if path.suffix in {"", ".py"}}
+    - NEEDS_AN_EXTRA
+    - {"__init__"}
+)
+
+# Prints the top-level modules that an import brings in, the standard library's left out.
+LOADED_BY = """
+import json, sys
+before = set(sys.modules)
+__import__({module!r})
+loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(json.dumps(sorted(loaded - set(sys.stdlib_module_names))))
+"""
+
+# Imports every module of a package where the extras' packages do not exist.
+IMPORT_WITHOUT = """
+import importlib, pkgutil, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+module = importlib.import_module({module!r})
+for found in pkgutil.walk_packages(getattr(module, "__path__", []), {module!r} + "."):
+    importlib.import_module(found.name)
+"""
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def loaded_by(module: str) -> set[str]:
+    return set(json.loads(run_python(LOADED_BY.format(module=module))))
+
+
+def modules_of_extras() -> set[str]:
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    base = {distribution(line) for line in PYPROJECT["project"]["dependencies"]}
+    names = {distribution(line) for lines in extras.values() for line in lines}
+    return names - base - {"warmturn"} | {"transformers"}
+
+
+def distribution(requirement: str) -> str:
+    match = re.match(r"[\w-]+", requirement)
+    assert match
+    return match[0].replace("-", "_").lower()
+
+
+def test_importing_warmturn_loads_nothing_but_the_standard_library():
+    assert loaded_by("warmturn") - ALLOWED == set()
+
+
+def test_the_command_line_loads_nothing_of_an_extra():
+    assert loaded_by("warmturn.cli") & modules_of_extras() == set()
+
+
+def test_the_extras_are_read_from_the_project_file():
+    assert {"torch", "numba", "starlette", "uvicorn", "cbor2"} <= modules_of_extras()
+    assert "numpy" not in modules_of_extras()
+
+
+@pytest.mark.parametrize("name", BASE_INSTALL)
+def test_each_module_of_the_base_install_imports_without_any_extra(name):
+    run_python(IMPORT_WITHOUT.format(absent=modules_of_extras(), module=f"warmturn.{name}"))
+
+
+def test_an_import_of_an_absent_extra_would_be_seen():
+    code = IMPORT_WITHOUT.format(absent={"json"}, module="json")
+    with pytest.raises(AssertionError, match="No module named 'json'"):
+        run_python(code)
