@@ -3,13 +3,13 @@
 import secrets
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from warmturn.cli.engine import DEFAULT_MODEL
 from warmturn.cli.output import write_json
-from warmturn.errors import InvalidInput
+from warmturn.errors import MissingExtra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,9 +34,10 @@ def demo(
     seed_shape: Annotated[
         bool, typer.Option("--seed-shape", help="1,500 / 150 / 350 tokens over 10 turns.")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="float32 (replies must be equal) or bfloat16.")] = (
-        "float32"
-    ),
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="In float32 all replies must be equal, in bfloat16 the first tokens."),
+    ] = "float32",
     model: Annotated[str, typer.Option(help="As for `warmturn engine`.")] = DEFAULT_MODEL,
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write the result here; - for standard output.")
@@ -49,20 +50,15 @@ def demo(
     ttft_last_turn_s, ttft_last_turn_without_reuse_s, outputs_equal, and what was asked for.
     Exit code 0 only if outputs and bounds hold.
     """
-    try:
-        import httpx  # noqa: F401 - told apart from a missing file of our own
-    except ImportError as error:
-        from warmturn.errors import MissingExtra
-
-        raise MissingExtra("the demo's HTTP client", extra="engine") from error
     from rich.console import Console
 
-    from warmturn.probe.client import Client
+    try:
+        from warmturn.probe.client import Client
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"the demo ({error.name} is not installed)", extra="engine") from error
     from warmturn.probe.conversation import SEED_SHAPE, Shape
     from warmturn.probe.local_engine import running_engine
 
-    if dtype not in ("float32", "bfloat16"):
-        raise InvalidInput(f"--dtype {dtype} was asked for; the demo takes float32 or bfloat16")
     shape = SEED_SHAPE if seed_shape else Shape(turns, system_tokens, user_tokens, reply_tokens)
     console = Console(stderr=json_file == "-")
     num_blocks = 2 * (shape.longest_tokens // 16 + 2)  # room for a warm and a cold turn
