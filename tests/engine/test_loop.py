@@ -3,10 +3,10 @@ from contextlib import aclosing
 
 import numpy as np
 import pytest
-
 from tests.support.toy_executor import ToyExecutor, naive_reply
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.events import AllBlocksCleared, BlockStored
+
 from warmturn.cache.pool import Pool
 from warmturn.engine.api import EngineRequest, SamplingParams
 from warmturn.engine.loop import Engine

@@ -191,15 +191,15 @@ def _print_totals(result: dict[str, Any], console: "Console") -> None:
     without = result["total_prefilled_tokens_without_reuse"]
     bound = result["bound_prefilled_tokens"]
     warm, cold = result["ttft_last_turn_s"], result["ttft_last_turn_without_reuse_s"]
-    lines = [
+    console.print(
         f"prefilled tokens: {with_reuse:,} with reuse, {without:,} without "
-        f"({without / with_reuse:.1f} times less); perfect reuse needs {bound:,}",
-        _growth(result),
+        f"({without / with_reuse:.1f} times less); perfect reuse needs {bound:,}\n"
+        f"{_growth(result)}\n"
         f"TTFT of the last turn: {warm * 1e3:,.0f} ms with reuse, {cold * 1e3:,.0f} ms without "
-        f"({cold / warm:.1f} times)",
-        _verdict(result),
-    ]
-    console.print("\n".join(lines), highlight=False)
+        f"({cold / warm:.1f} times)\n"
+        f"{_verdict(result)}",
+        highlight=False,
+    )
 
 
 def _growth(result: dict[str, Any]) -> str:
