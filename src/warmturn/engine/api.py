@@ -1,6 +1,6 @@
 """What goes into the embedded engine and what comes out, in tokens. Text lives in the server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,10 +101,10 @@ class TokenEngine(Protocol):
     max_model_len: int
     """Longest prompt + reply, in tokens: the model's limit or the pool's, the smaller."""
 
-    def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
+    def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:
         """Yield the outputs of `request` as steps complete.
 
-        Raises `NeverFits` before the first output. Closing the iterator early cancels
+        Raises `NeverFits` before the first output. Closing the generator early cancels
         the request and frees its blocks at once.
         """
         ...
