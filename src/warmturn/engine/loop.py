@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol, TypeAlias
@@ -139,7 +139,7 @@ class Engine:
 
     # --- TokenEngine ---
 
-    async def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:
         """Yield the outputs of `request`; closing the iterator early cancels it at once.
 
         Raises `NeverFits` or `InvalidRequest` before the first output, `EngineFailure`
