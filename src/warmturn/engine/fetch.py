@@ -42,7 +42,7 @@ def resolve_model(model: str, *, progress: Progress = lambda _done, _total: None
     these, `PeerError` where a download fails.
     """
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():  # an empty name would be the current directory
         return path
     if path.suffix == ".gguf":
         return _converted(path)
