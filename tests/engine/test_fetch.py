@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from tests.support.tiny_gguf import vocabulary, write_gguf
 from tests.support.tiny_models import save_tiny_model
 from tests.support.wheel_index import WheelIndex, serving, write_wheel
+
 from warmturn.engine import download, fetch
 from warmturn.engine.download import PinnedWheel
 from warmturn.engine.model_config import ModelConfig
@@ -120,7 +120,7 @@ def test_a_gguf_file_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize("model", ["", "nothing-here", "/no/such/dir", "a/b/c"])
 def test_what_is_no_model_says_what_would_be(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match="is not a directory, a .gguf file, a hub id"):
+    with pytest.raises(InvalidInput, match=r"is not a directory, a \.gguf file, a hub id"):
         fetch.resolve_model(model)
 
 

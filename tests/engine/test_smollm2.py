@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tests.support.tiny_models import Sequences, step
 from tokenizers import Tokenizer
 
-from tests.support.tiny_models import Sequences, step
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.executor import Executor
 
@@ -22,6 +22,15 @@ QUESTIONS = (
     "Write one sentence about snow, then 12345 + 67890.",
 )
 PARAGRAPH = "A train left the small station at noon and crossed the long bridge. "
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """On cores that others use too, threads would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -109,4 +118,4 @@ def test_the_converted_tokenizer_knows_its_special_tokens(smollm_dir, tokenizer)
     assert config["eos_token"] == "<|im_end|>"
     text = "Numbers 2024, emoji 🙂, accents é, tabs\tand\n\nlines."
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
-    assert [t for t in tokenizer.encode("2024").tokens] == list("2024")
+    assert list(tokenizer.encode("2024").tokens) == list("2024")

@@ -40,7 +40,7 @@ def serving(index):
     """Serve `index` on a free port; sets its `url`."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802 - the base class's name
+        def do_GET(self):
             if self.path.startswith("/files/"):
                 self._send_file()
             else:

@@ -102,7 +102,7 @@ class _PagedDecode:
         is_bfloat16 = kv.tensor.dtype == torch.bfloat16
         self._pool = (kv.tensor.view(torch.uint16) if is_bfloat16 else kv.tensor).numpy()
         self._group = config.num_heads // config.num_kv_heads
-        self._num_threads = min(num_threads, numba.config.NUMBA_NUM_THREADS)
+        self._num_threads = min(num_threads, _numba_threads(numba))
         self._set_num_threads = numba.set_num_threads
         self._num_splits = kernels.NUM_SPLITS
         self._kernel = kernels.compile_decode_kernel(
@@ -135,6 +135,11 @@ def _decode_kernel(kv: PagedKv, config: ModelConfig, num_threads: int) -> _Paged
     if importlib.util.find_spec("numba") is None or kv.block_size % 4:
         return None
     return _PagedDecode(kv, config, num_threads)
+
+
+def _numba_threads(numba: Any) -> int:
+    """Return how many threads numba has; asking for more is an error."""
+    return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def _flash() -> Any:
