@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from warmturn.cache.events import AllBlocksCleared, KvEvent
+from warmturn.cache.events import AllBlocksCleared, CacheEvent
 from warmturn.engine.api import (
     Choice,
     EngineRequest,
@@ -107,7 +107,7 @@ class Engine:
         *,
         eos_token_ids: frozenset[int],
         observer: EngineObserver,
-        publish: Callable[[Iterable[KvEvent]], None] | None = None,
+        publish: Callable[[Iterable[CacheEvent]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`publish` gets the KV events of each step when the replica announces them."""
