@@ -33,7 +33,7 @@ def model_directory():
     def find(name: str) -> Path:
         try:
             return corpora.tokenizer_directory(name)
-        except corpora.Unavailable as reason:
+        except corpora.UnavailableError as reason:
             pytest.skip(f"no {name} tokenizer: {reason}")
 
     return find

@@ -110,13 +110,13 @@ _TEXTS = st.lists(
     max_size=10,
 ).map("".join)
 
+# Not among them: `Strip`. It can leave nothing of a token, and the library then never ends.
 NORMALIZERS = {
     "none": None,
     "empty": normalizers.Sequence([]),
     "lower": normalizers.Lowercase(),
     "NFC": normalizers.NFC(),
     "llama": normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
-    "strip": normalizers.Strip(),
 }
 PRE_TOKENIZERS = {
     "none": None,

@@ -18,18 +18,18 @@ _SPECIAL = {
     "smollm2": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<jupyter_text>"],
     "qwen3": ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "<|fim_pad|>"],
     "deepseek": [
-        "<｜begin▁of▁sentence｜>",
-        "<｜User｜>",
-        "<｜Assistant｜>",
+        "<\uff5cbegin▁of▁sentence\uff5c>",
+        "<\uff5cUser\uff5c>",
+        "<\uff5cAssistant\uff5c>",
         "</think>",
-        "｜DSML｜",
+        "\uff5cDSML\uff5c",
     ],
     "llama2": ["<s>", "</s>", "<unk>", "[INST]", "<<SYS>>"],
 }
 _FRAGMENTS = [
-    "<|im_", "<|", "|>", "<｜User", "｜>", "<", ">", "\n", "\n\n", " ", "   ", "\t", "\r\n",
+    "<|im_", "<|", "|>", "<\uff5cUser", "\uff5c>", "<", ">", "\n", "\n\n", " ", "   ", "\t", "\r\n",
     "user", "assistant", "Hello", " the", "jsonp", "12", "345", "def f(x):\n    return x[0]}}",
-    "e\u0301", "é", "\u212b", "中国", "東京タワー", "👩\u200d💻", "🇫🇷", "\u0000", "▁", "...", "ﬁ", "<0x0A>",
+    "e\u0301", "é", "\u212b", "中国", "東京タワー", "👩\u200d💻", "🇫🇷", "\u0000", "▁", "...", "\ufb01", "<0x0A>",
 ]  # fmt: skip
 
 

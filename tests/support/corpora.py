@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The data cannot be fetched here; the message says why."""
 
 
@@ -38,7 +38,7 @@ class Package:
 def tokenizer_directory(name: str) -> Path:
     """Return a directory with the tokenizer files of `name`, fetched on first use.
 
-    Raises `Unavailable` where fetching fails, `ValueError` where the package is not the pinned one.
+    Raises `UnavailableError` where fetching fails, `ValueError` where the package is not the pinned one.
     """
     target = _cache() / name
     if not target.is_dir():
@@ -77,9 +77,9 @@ def _download(package: Package, scratch: Path) -> Path:
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=240)
     except FileNotFoundError as error:
-        raise Unavailable(f"{package.registry} is not installed") from error
+        raise UnavailableError(f"{package.registry} is not installed") from error
     except subprocess.SubprocessError as error:
-        raise Unavailable(f"{package.requirement} could not be fetched: {error}") from error
+        raise UnavailableError(f"{package.requirement} could not be fetched: {error}") from error
     return next(path for path in scratch.iterdir() if path.suffix in {".whl", ".tgz"})
 
 
