@@ -4,10 +4,8 @@ The corpus is a test dependency; only its data files are read.
 """
 
 import importlib.resources
-import importlib.util
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,19 +27,6 @@ MODES: dict[str, dict[str, bool]] = {
     "closed": {"add_generation_prompt": False},
     "continued": {"add_generation_prompt": False, "continue_final_message": True},
 }
-
-
-def _load_support(name: str) -> Any:
-    path = Path(__file__).parents[1] / "support" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"support_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CONVERSATIONS = _load_support("conversations").CONVERSATIONS
 
 
 class _FixedClock(datetime):
@@ -87,8 +72,8 @@ def _ours(source: str, messages: list[Any], **options: Any) -> str:
     return ChatTemplate(source, special_tokens=SPECIAL_TOKENS).render(messages, now=NOW, **options)
 
 
-def _differences(name, source, reference, counts):
-    for title, conversation in CONVERSATIONS.items():
+def _differences(name, source, reference, conversations, counts):
+    for title, conversation in conversations.items():
         for mode, options in MODES.items():
             arguments = {**conversation, **options}
             messages = arguments.pop("messages")
@@ -99,12 +84,12 @@ def _differences(name, source, reference, counts):
                 yield (name, title, mode), theirs, ours
 
 
-def test_every_template_renders_as_transformers_renders_it(reference):
+def test_every_template_renders_as_transformers_renders_it(reference, conversations):
     templates = _templates()
     counts = {"rendered": 0, "failed": 0}
     found = {}
     for name, source in templates.items():
-        for key, theirs, ours in _differences(name, source, reference, counts):
+        for key, theirs, ours in _differences(name, source, reference, conversations, counts):
             found[key] = (theirs, ours)
     unexplained = {key: pair for key, pair in found.items() if key not in DIFFERENCES}
     assert not unexplained, f"{len(unexplained)} differ, first: {next(iter(unexplained.items()))}"
