@@ -16,6 +16,7 @@ are matched all the same: they may hide a marker by overlapping it.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 
@@ -68,8 +69,9 @@ class _Pass:
 
 
 def _is_marker(token: AddedToken) -> bool:
-    first = token.content[0]
-    is_edge = not (first.isspace() or first.isalnum() or first == "_")
+    # Punctuation or a symbol; connectors such as "_" count as parts of words.
+    category = unicodedata.category(token.content[0])
+    is_edge = category[0] in "PS" and category != "Pc"
     # A run of line feeds or of "▁" is a token too; cutting there would only make crumbs.
     is_word_like = any(character.isalnum() for character in token.content)
     return is_edge and is_word_like and not (token.lstrip or token.single_word)
