@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol, TypeAlias
@@ -107,7 +107,7 @@ class Engine:
         *,
         eos_token_ids: frozenset[int],
         observer: EngineObserver,
-        publish: Callable[[Iterable[CacheEvent]], None] | None = None,
+        publish: Callable[[Sequence[CacheEvent]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`publish` gets the KV events of each step when the replica announces them."""
