@@ -139,6 +139,18 @@ def test_a_stop_string_cancels_the_engine_and_cuts_text_tokens_and_usage(tokens_
     assert server.value("vllm:request_success_total", finished_reason="abort") == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_held_back_is_shown_when_the_reply_ends_without_the_stop_string(stream):
+    server = TinyServer(says("hello"))
+    response = call(server.app, "POST", CHAT, json=HELLO | {"stop": "llo!", "stream": stream})
+    if stream:
+        last = events_of(response)[-2]["choices"][0]
+        assert last["delta"] == {"content": "llo"}
+        assert last["finish_reason"] == "length"
+    else:
+        assert response.json()["choices"][0]["message"]["content"] == "hello"
+
+
 def test_chat_logprobs_name_tokens_bytes_and_alternatives():
     server = TinyServer(says("é"))
     body = HELLO | {"logprobs": True, "top_logprobs": 1}

@@ -78,6 +78,20 @@ def test_a_token_shown_in_part_is_not_kept():
     assert texts == ["abab", "a"]
 
 
+def test_under_the_same_salt_a_reply_is_continued():
+    server = TinyServer(DRIFTING, continuations=PlainContinuations())
+    salted = {"cache_salt": "one"}
+    before, prompt = two_turns(server, first=salted, second=salted)
+    assert prompt[: len(before) + 3] == [*before, *b"ab", END]
+
+
+def test_a_reply_with_special_tokens_left_out_is_not_kept_after_a_stop_string():
+    script = Script(token_ids=(END, *b"longer than it."))
+    server = TinyServer(script, continuations=PlainContinuations())
+    call(server.app, "POST", CHAT, json=HELLO | {"stop": "."})
+    assert server_continuations(server) == []
+
+
 def test_one_salt_never_gets_what_another_generated():
     server = TinyServer(DRIFTING, continuations=PlainContinuations())
     before, prompt = two_turns(server, first={"cache_salt": "one"}, second={"cache_salt": "two"})

@@ -110,6 +110,20 @@ def test_a_body_over_the_limit_is_refused_by_its_length_alone():
     assert over.json()["error"]["code"] == "body_too_large"
 
 
+def test_a_body_declared_too_long_is_not_read_at_all():
+    sent = []
+
+    async def body():
+        sent.append(True)
+        yield b"{}"
+
+    headers = JSON | {"content-length": "1000"}
+    server = TinyServer(max_body_bytes=100)
+    response = call(server.app, "POST", COMPLETION, content=body(), headers=headers)
+    assert response.status_code == 413
+    assert sent == []
+
+
 def test_a_chunked_body_is_not_read_beyond_the_limit():
     sent = 0
 
