@@ -19,8 +19,6 @@ from warmturn.types import RequestId, TokenIds
 
 __all__ = ["Prompt", "Prompts", "engine_request"]
 
-_MAX_TOKENS_PER_CHAR = 4  # bytes of the longest UTF-8 character, one token each
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -144,11 +142,8 @@ class Prompts:
 
         counts = range(len(token_ids) + 1)
         most = bisect_right(counts, len(text), key=lambda count: len(decoded(count))) - 1
-        # A character's bytes may lie in several tokens: step back to where one ends.
-        for count in range(most, max(most - _MAX_TOKENS_PER_CHAR, -1), -1):
-            if text.startswith(decoded(count)):
-                return count
-        return 0
+        # Where special tokens were left out of the text, no token can be told to lie within it.
+        return most if text.startswith(decoded(most)) else 0
 
 
 def engine_request(request: GenerateRequest, prompt: Prompt, request_id: str) -> EngineRequest:
