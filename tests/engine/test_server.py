@@ -2,12 +2,13 @@ import logging
 import re
 
 import pytest
-
 from tests.support.client import call, events_of
 from tests.support.fake_engine import Script
 from tests.support.tiny_renderer import BOS, END
 from tests.support.tiny_server import HELLO, NOW, TinyServer, says
+
 from warmturn import __version__
+from warmturn.errors import EngineFailure
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
@@ -240,6 +241,12 @@ def test_models_version_and_health_answer():
     assert (model["id"], model["max_model_len"]) == ("tiny", 77)
     assert call(server.app, "GET", "/version").json() == {"version": __version__}
     assert call(server.app, "GET", "/health").status_code == 200
+
+
+def test_health_says_so_when_the_engine_has_ended():
+    server = TinyServer()
+    server.engine.failure = EngineFailure("the engine stopped: ValueError")
+    assert call(server.app, "GET", "/health").status_code == 503
 
 
 def test_tokenize_of_messages_equals_the_ids_that_are_served():

@@ -38,6 +38,7 @@ class FakeEngine:
         self.cancelled: list[str] = []
         self.finished: list[str] = []
         self.can_reset = True
+        self.failure = None
         self.metrics = None
         self.num_hanging = 0
         self._is_released = False
@@ -118,7 +119,7 @@ class FakeEngine:
         if self.script.hangs_after is not None and num_out >= self.script.hangs_after:
             self.num_hanging += 1
             # Polled, because the test that releases it lives in another thread.
-            while not self._is_released:  # noqa: ASYNC110
+            while not self._is_released:
                 await asyncio.sleep(0.005)
 
 

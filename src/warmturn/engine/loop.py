@@ -47,6 +47,10 @@ CHECKED_BLOCKS = 4096
 class StepExecutor(Protocol):
     """What computes a step; the real one is `engine.executor.Executor`."""
 
+    def warm_up(self) -> None:
+        """Do what the first step would otherwise wait for, such as compiling kernels."""
+        ...
+
     def execute(self, step: Step, choices: Mapping[RequestId, Choice]) -> Sequence[Sampled]:
         """Compute keys and values of every work; choose a token for each that samples."""
         ...
@@ -127,7 +131,9 @@ class Engine:
     # --- life ---
 
     async def start(self) -> None:
-        """Begin to run steps on the running event loop."""
+        """Warm the executor up, then begin to run steps on the running event loop."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._executor.warm_up)
         self._task = asyncio.create_task(self._run(), name="engine-loop")
 
     async def stop(self) -> None:
