@@ -21,5 +21,5 @@ def test_a_port_in_use_is_refused_with_its_number():
 
 
 def test_an_address_that_is_no_address_is_refused():
-    with pytest.raises(InvalidInput, match="256.0.0.1"):
+    with pytest.raises(InvalidInput, match=r"256\.0\.0\.1"):
         listening_socket("256.0.0.1", 0)

@@ -306,4 +306,4 @@ def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements():
             start_s = time.perf_counter()
             assert client.post("/tokenize", json={"prompt": "q"}).is_success
             took_s.append(time.perf_counter() - start_s)
-    assert sorted(took_s)[4] < 0.03  # a delayed acknowledgement costs 0.04
+    assert min(took_s[4:]) < 0.03  # a delayed acknowledgement costs each of them 0.04
