@@ -26,8 +26,8 @@ def call(app, method: str, path: str, **kwargs) -> httpx.Response:
 def events_of(response: httpx.Response) -> list:
     """Return the events of a stream: parsed JSON, and "[DONE]"."""
     assert response.headers["content-type"].startswith("text/event-stream")
-    datas = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
-    return [data if data == "[DONE]" else json.loads(data) for data in datas]
+    payloads = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    return [data if data == "[DONE]" else json.loads(data) for data in payloads]
 
 
 @contextlib.contextmanager
