@@ -11,7 +11,7 @@ import numpy as np
 from numba import uint8, uint32, uintp
 
 # numba infers the types of these loops; annotations would describe other ones.
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202
 
 __all__ = ["write_bodies"]
 

@@ -31,7 +31,7 @@ LOWEST = np.float32(-1e30)
 
 def _inlined(function: Function) -> Function:
     """Compile a part of the kernel; its sizes arrive as constants, so that loops unroll."""
-    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
+    return cast("Function", numba.njit(inline="always", fastmath=True)(function))
 
 
 @_inlined
@@ -216,4 +216,4 @@ def compile_decode_kernel(
             _merge(partial[seq, head], out[seq, head], group, head_dim)
 
     compiled = numba.njit(parallel=True, fastmath=True, nogil=True, cache=True)(attend)
-    return cast(DecodeKernel, compiled)
+    return cast("DecodeKernel", compiled)

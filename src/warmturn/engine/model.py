@@ -1,7 +1,7 @@
 """The forward pass of a dense decoder over paged keys and values."""
 
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor

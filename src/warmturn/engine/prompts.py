@@ -134,7 +134,7 @@ class Prompts:
 
     def check_ids(self, token_ids: Sequence[int] | TokenIds, *, param: str) -> None:
         """Raise `InvalidRequest` for ids outside the vocabulary."""
-        highest = max(token_ids, default=0)
+        highest = int(np.max(token_ids, initial=0))
         if highest >= self.tokenizer.vocab_size:
             raise InvalidRequest(
                 f"{param} has token id {highest}; the highest there is is "

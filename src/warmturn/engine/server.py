@@ -34,7 +34,7 @@ from warmturn.engine.prompts import Prompt, Prompts, engine_request
 from warmturn.engine.refusals import HANDLERS, MODEL_NOT_FOUND, json_response
 from warmturn.engine.reply import Delta, all_of, deltas, next_of, reply_reader
 from warmturn.engine.responses import Answer, ChatShape, CompletionShape, Shape
-from warmturn.engine.sse import EventStream, events
+from warmturn.engine.sse import EventStream
 from warmturn.errors import InvalidRequest
 from warmturn.formats import (
     GenerateRequest,
@@ -222,7 +222,7 @@ class _Server:
             return json_response(answer.whole(parts))
         # What the engine refuses must be known before the status line is sent.
         first = await while_connected(request.receive, next_of(reply))
-        return EventStream(events(answer, first, reply))
+        return EventStream(answer, first, reply)
 
     def _answer(self, wanted: GenerateRequest, prompt: Prompt, shape: Shape) -> Answer:
         return Answer(
