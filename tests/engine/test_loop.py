@@ -3,8 +3,8 @@ from contextlib import aclosing
 
 import numpy as np
 import pytest
-from tests.support.toy_executor import ToyExecutor, naive_reply
 
+from tests.support.toy_executor import ToyExecutor, naive_reply
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.events import AllBlocksCleared, BlockStored
 from warmturn.cache.pool import Pool

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.support.client import call
 from tests.support.fake_engine import Script
 from tests.support.tiny_server import HELLO, TinyServer, says
-
 from warmturn.engine.metrics import BulkHistogram, EngineMetrics
 from warmturn.metrics import TurnMetrics
 

@@ -7,6 +7,7 @@ order of additions may decide it (docs/design/executor.md).
 
 import numpy as np
 import pytest
+
 from tests.support.drive import Drive
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

@@ -4,11 +4,11 @@ import time
 
 import httpx
 import pytest
+
 from tests.support.client import call, events_of, served
 from tests.support.fake_engine import Script
 from tests.support.tiny_renderer import BOS, END
 from tests.support.tiny_server import HELLO, NOW, TinyServer, says
-
 from warmturn import __version__
 from warmturn.errors import EngineFailure
 

@@ -1,6 +1,7 @@
 """A reply "ab" generated as two tokens is one token when its text is tokenised again."""
 
 import pytest
+
 from tests.support.client import call
 from tests.support.fake_engine import Script
 from tests.support.recording_continuations import RecordingContinuations

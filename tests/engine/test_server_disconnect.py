@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+
 from tests.support.client import served, wait_until
 from tests.support.tiny_server import HELLO, TinyServer, says
 

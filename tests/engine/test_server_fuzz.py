@@ -2,9 +2,9 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tests.support.client import call
 from tests.support.tiny_server import HELLO, TinyServer, says
-
 from warmturn.formats.generation import HARMLESS, REFUSED, Generation
 from warmturn.formats.prompt import ChatPrompt
 

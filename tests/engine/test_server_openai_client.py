@@ -2,6 +2,7 @@
 
 import openai
 import pytest
+
 from tests.support.client import served
 from tests.support.fake_engine import Script
 from tests.support.tiny_renderer import END

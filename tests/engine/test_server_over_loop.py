@@ -6,11 +6,11 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tests.engine.test_server_fuzz import bodies
 from tests.support.tiny_renderer import TinyRenderer
 from tests.support.tiny_server import HELLO
 from tests.support.toy_executor import ToyExecutor
-
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.pool import Pool
 from warmturn.engine.loop import Engine

@@ -2,10 +2,10 @@ import logging
 
 import httpx
 import pytest
+
 from tests.support.client import call, events_of, served
 from tests.support.fake_engine import Script
 from tests.support.tiny_server import HELLO, TinyServer, says
-
 from warmturn.errors import PeerError
 
 CHAT = "/v1/chat/completions"

@@ -2,8 +2,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from tests.support.tiny_renderer import TinyTokenizer
 
+from tests.support.tiny_renderer import TinyTokenizer
 from warmturn.engine.reply import Delta
 from warmturn.engine.responses import Answer, ChatShape
 from warmturn.engine.sse import EventStream, event

@@ -3,8 +3,8 @@ import itertools
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.tiny_renderer import END, PAIR, TinyTokenizer
 
+from tests.support.tiny_renderer import END, PAIR, TinyTokenizer
 from warmturn.engine.text import ReplyText, StopMatcher
 
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.support.toy_executor import ToyExecutor, naive_reply
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.events import BlockRemoved, BlockStored
-
 from warmturn.cache.pool import Pool
 from warmturn.errors import BrokenInvariant, InvalidRequest, NeverFits
 from warmturn.replica.replica import Replica

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.tiny_renderer import TinyRenderer
-
 from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.server import create_app
 
