@@ -85,7 +85,7 @@ class Attention:
         # Without a mask all query heads of a group can stand in one long row of queries.
         folded = q.reshape(1, self.config.num_kv_heads, -1, self.config.head_dim)
         past, past_lse = self._flash(folded, past_k, past_v)
-        share = torch.sigmoid(past_lse.view_as(present_lse) - present_lse)[..., None]
+        share = torch.sigmoid(past_lse.reshape(present_lse.shape) - present_lse)[..., None]
         # In float32: a merge in bf16 makes the error ten times larger.
         merged = torch.lerp(present.float(), past.reshape(present.shape).float(), share)
         return _tokens_first(merged)

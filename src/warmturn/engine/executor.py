@@ -57,14 +57,13 @@ class Executor:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self._model = model if isinstance(model, LoadedModel) else load(model, dtype, device)
-        with torch.inference_mode():
-            self.kv = PagedKv(
-                self._model.config,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                dtype=self._model.dtype,
-                device=self._model.device,
-            )
+        self.kv = PagedKv(
+            self._model.config,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            dtype=self._model.dtype,
+            device=self._model.device,
+        )
         self._attention = Attention(
             self.kv, self._model.config, num_threads=torch.get_num_threads()
         )
