@@ -16,6 +16,7 @@ from warmturn.render import ChatTemplate
 pytestmark = pytest.mark.slow
 
 NUM_TEMPLATES = 786
+NUM_SHARDS = 8  # so that several test processes share the work
 NOW = datetime(2026, 11, 29, 12, 34, 56, tzinfo=UTC)
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
@@ -84,8 +85,9 @@ def _differences(name, source, reference, conversations, counts):
                 yield (name, title, mode), theirs, ours
 
 
-def test_every_template_renders_as_transformers_renders_it(reference, conversations):
-    templates = _templates()
+@pytest.mark.parametrize("shard", range(NUM_SHARDS))
+def test_every_template_renders_as_transformers_renders_it(shard, reference, conversations):
+    templates = dict(list(_templates().items())[shard::NUM_SHARDS])
     counts = {"rendered": 0, "failed": 0}
     found = {}
     for name, source in templates.items():
@@ -93,7 +95,11 @@ def test_every_template_renders_as_transformers_renders_it(reference, conversati
             found[key] = (theirs, ours)
     unexplained = {key: pair for key, pair in found.items() if key not in DIFFERENCES}
     assert not unexplained, f"{len(unexplained)} differ, first: {next(iter(unexplained.items()))}"
-    assert set(DIFFERENCES) <= set(found), "a listed difference is gone: take it off the list"
-    assert len(templates) == NUM_TEMPLATES
+    gone = {key for key in DIFFERENCES if key[0] in templates} - set(found)
+    assert not gone, "a listed difference is gone: take it off the list"
     # The comparison says something only where most pairs are texts, not failures.
     assert counts["rendered"] > 2 * counts["failed"], counts
+
+
+def test_the_whole_corpus_is_compared():
+    assert len(_templates()) == NUM_TEMPLATES

@@ -2,6 +2,8 @@
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import decoders, models
 
 from warmturn.render import Tokenizer
@@ -94,3 +96,52 @@ def test_a_run_of_byte_tokens_at_the_end_is_flushed(llama_like):
 def test_ids_outside_the_vocabulary_are_nothing(llama_like, byte_tokenizer):
     for tokenizer in (llama_like, byte_tokenizer):
         assert tokenizer.decode_stream().push([tokenizer.vocab_size + 3]) == ""
+
+
+def test_a_window_does_not_end_inside_a_character():
+    library = _whole_tokens("byte level, nested")
+    stream = Tokenizer(library).decode_stream()
+    ids = [library.token_to_id(piece) for piece in ["a", "Ã", "©", "Ã"]]
+    assert _pushed(stream, ids) == ["a", "", "é", ""]
+    assert stream.flush() == REPLACEMENT
+
+
+_PIECES = [
+    "a", "b", "▁", "▁a", "##b", "##", "a</w>", "</w>", ".", "'", "Ġ", "Ġa", "Ã", "©", "ï", "¿", "½",
+    "<0xC3>", "<0xA9>", "<0xFF>", "é", " ", "",
+]  # fmt: skip
+
+DECODERS = {
+    "none": None,
+    "byte level": decoders.ByteLevel(),
+    "byte level, nested": decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()]),
+    "metaspace": decoders.Metaspace(),
+    "metaspace, never": decoders.Metaspace(prepend_scheme="never"),
+    "word pieces": decoders.WordPiece(),
+    "suffix": decoders.BPEDecoder(),
+    "byte fallback": decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()]),
+    "llama": decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Strip(" ", 1, 0)]
+    ),
+}
+
+
+def _whole_tokens(decoder: str) -> tokenizers.Tokenizer:
+    vocabulary = {piece: index for index, piece in enumerate(_PIECES)}
+    library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    library.add_special_tokens(["<x>", "<y z>"])
+    if DECODERS[decoder] is not None:
+        library.decoder = DECODERS[decoder]
+    return library
+
+
+@given(
+    decoder=st.sampled_from(sorted(DECODERS)),
+    ids=st.lists(st.integers(0, len(_PIECES) + 3), max_size=12),
+    skip=st.booleans(),
+)
+def test_pieces_join_to_the_whole_for_every_decoder(decoder, ids, skip):
+    library = _whole_tokens(decoder)
+    stream = Tokenizer(library).decode_stream(skip_special_tokens=skip)
+    joined = "".join(_pushed(stream, ids)) + stream.flush()
+    assert joined == library.decode(ids, skip_special_tokens=skip)

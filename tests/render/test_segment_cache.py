@@ -55,7 +55,11 @@ def test_putting_the_same_segment_again_costs_nothing(cache):
     assert (len(cache), cache.num_bytes) == (1, num_bytes)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 40)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(0, 40)), min_size=20, max_size=80
+    )
+)
 def test_the_bound_holds_and_answers_are_right(steps):
     cache = SegmentCache(capacity_bytes=3000)
     for name, length in steps:
