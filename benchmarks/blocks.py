@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import cbor2
 import numpy as np
 
 from warmturn.blocks import CacheScope, ChainBuilder, chain_words, scheme_named
+from warmturn.types import HashWords
 
 SCOPE = CacheScope("model", salt="tenant")
 VOCABULARIES = (49_152, 151_936)  # SmolLM2; Qwen 2 and 3
@@ -66,14 +68,14 @@ def measured(name: str, num_vocabulary_ids: int, options: argparse.Namespace) ->
     token_ids = rng.integers(0, num_vocabulary_ids, options.tokens).astype(np.int32)
     scheme, size = scheme_named(name), options.block_size
 
-    def chain() -> bytes:
-        return chain_words(token_ids, SCOPE, block_size=size, scheme=scheme).tobytes()
+    def chain() -> HashWords:
+        return chain_words(token_ids, SCOPE, block_size=size, scheme=scheme)
 
     row: dict[str, Any] = {"scheme": name, "vocabulary": num_vocabulary_ids}
     if name not in SERIALISERS:
         return row | summary("ms", timed([chain], options.rounds)[0])
     messages, digests = serialised(token_ids.tolist(), size, SERIALISERS[name])
-    if chain() != b"".join(digests):
+    if chain().tobytes() != b"".join(digests):
         sys.exit(f"{name} differs from the recipe")
 
     def bare() -> list[bytes]:
@@ -142,7 +144,7 @@ def machine() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "openssl": ssl.OPENSSL_VERSION,
-        "cbor2": cbor2.__version__ if hasattr(cbor2, "__version__") else "unknown",
+        "cbor2": version("cbor2"),
         "processor": platform.processor() or platform.machine(),
     }
 
