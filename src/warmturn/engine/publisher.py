@@ -178,7 +178,7 @@ class EventPublisher:
             queued = self._queue.popleft()
             try:
                 payload = self._payload(queued)
-            except Exception:  # a broken event must not end the stream; its gap shows
+            except Exception:  # noqa: BLE001 - one broken event must not end the stream
                 _log.exception("a batch of KV events could not be encoded and is dropped")
                 with self._lock:
                     self._num_dropped += 1
