@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmturn.blocks import CacheScope, ChainBuilder, ImageKey, chain_words, scheme_named
@@ -47,6 +47,7 @@ def test_the_root_is_no_block_and_is_the_parent_of_the_first():
     assert built.root == NATIVE.root(SCOPE, 4)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=11), max_size=6),
     st.integers(1, 5),

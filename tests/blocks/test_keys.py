@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmturn.blocks.keys import (
@@ -63,6 +63,7 @@ def scopes(draw):
     return CacheScope("m", adapter, draw(st.sampled_from([None, "s"])), tuple(images))
 
 
+@settings(deadline=None)
 @given(scopes(), st.integers(0, 12), st.integers(0, 12), st.integers(1, 7))
 def test_keys_of_a_run_of_blocks_are_those_of_each_block(scope, first, count, block_size):
     extras = block_extras(scope, first_block=first, num_blocks=count, block_size=block_size)

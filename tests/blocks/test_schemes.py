@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from warmturn.blocks import AdapterKey, CacheScope, ImageKey, chain_words, scheme_named
@@ -90,6 +90,7 @@ def small_scopes(draw):
     )
 
 
+@settings(deadline=None)
 @given(small_scopes(), small_scopes(), st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2))
 def test_two_scopes_never_share_a_native_hash(one, other, tokens):
     assume(one != other)

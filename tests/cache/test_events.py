@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmturn.blocks import CacheScope, ChainBuilder, scheme_named
@@ -215,6 +215,7 @@ def test_what_is_no_batch_is_refused(payload):
         decode_batch(payload)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_can_do_more_than_be_refused(payload):
     with suppress(InvalidInput):

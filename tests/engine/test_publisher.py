@@ -133,12 +133,18 @@ def test_replay_gives_what_is_buffered_from_a_number_on_and_an_end_mark(peers, i
 
 
 def test_a_whole_buffer_of_batches_fits_into_one_replay(peers, ipc, replay_ipc):
-    """ZMQ's own default would silently drop what exceeds 1,000 messages."""
-    with EventPublisher(ipc, replay_endpoint=replay_ipc, buffer_batches=3_000) as publisher:
-        for number in range(3_500):
-            publisher.publish([stored(number)])
-        *batches, _ = replayed(peers, replay_ipc, 0)
-    assert [int.from_bytes(frames[2], "big") for frames in batches] == list(range(500, 3_500))
+    """ZMQ's own default would silently drop what exceeds 1,000 messages for a slow reader."""
+    with EventPublisher(ipc, replay_endpoint=replay_ipc, buffer_batches=4_000) as publisher:
+        for number in range(4_500):
+            publisher.publish([stored(number)] * 5)
+        socket = peers.socket(zmq.DEALER)
+        socket.rcvhwm = 1
+        socket.connect(replay_ipc)
+        wait_until(lambda: not publisher._queue)
+        socket.send_multipart([b"", (0).to_bytes(8, "big")])
+        time.sleep(0.5)  # all answers are on their way before the first is read
+        sequences = [int.from_bytes(socket.recv_multipart()[2], "big") for _ in range(4_000)]
+    assert sequences == list(range(500, 4_500))
 
 
 @pytest.mark.parametrize(
@@ -184,11 +190,12 @@ def test_closing_sends_what_is_queued_and_ends_the_thread(peers, ipc):
     publisher = EventPublisher(ipc)
     socket = subscriber(peers, ipc)
     last = synchronised(publisher, socket)
-    for number in range(200):
-        publisher.publish([stored(number)])
+    long = BlockStored((BlockHash(bytes(32)),), None, np.full(20_000, 2**31 - 1, np.int32), 20_000)
+    for _ in range(100):  # 10 MB
+        publisher.publish([long])
     publisher.close()
-    received = [int.from_bytes(socket.recv_multipart()[1], "big") for _ in range(200)]
-    assert received == list(range(last + 1, last + 201))
+    received = [int.from_bytes(socket.recv_multipart()[1], "big") for _ in range(100)]
+    assert received == list(range(last + 1, last + 101))
     assert "kv-event-publisher" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -225,6 +232,16 @@ def test_publishing_never_waits_for_a_subscriber_that_does_not_read(peers, ipc):
             publisher.publish([stored(number)])
             slowest_s = max(slowest_s, time.perf_counter() - start)
     assert slowest_s < 0.5
+
+
+def test_a_broken_event_is_dropped_and_the_stream_goes_on(peers, ipc, replay_ipc, caplog):
+    with EventPublisher(ipc, replay_endpoint=replay_ipc) as publisher:
+        publisher.publish([BlockStored((1,), None, "no array", 2)])
+        publisher.publish([stored(1)])
+        wait_until(lambda: publisher.num_dropped == 1)
+        batch, _ = replayed(peers, replay_ipc, 0)
+    assert int.from_bytes(batch[2], "big") == 1
+    assert "could not be encoded" in caplog.text
 
 
 def test_nothing_is_sent_for_no_events(peers, ipc, replay_ipc):

@@ -165,7 +165,9 @@ def test_a_conversation_costs_its_length_and_not_the_sum_of_its_prompts():
     for _ in range(10):
         turns.append((prompt, ids(*["a", "b"] * 100)))
         prompt = np.concatenate((*turns[-1], ids(*["\n"] * 100)))
-    assert remembering(*turns).num_tokens == 10 * 200 + 300 + 9 * 100
+    continuations = remembering(*turns)
+    assert continuations.num_tokens == 10 * 200 + 300 + 9 * 100
+    assert all(turn.own_ids.base is None for turn in continuations._turns.values())
 
 
 def test_a_turn_is_stored_whole_when_its_prompt_had_other_ids_for_the_same_text():

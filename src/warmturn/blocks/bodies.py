@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 60_000
 """Longest body written here: under 64 KiB, where pickle would begin a second frame."""
 
 _MAX_INT_BYTES = 5
-_SLACK_BYTES = 4  # the kernel writes past the end of the last integer
+_SLACK_BYTES = 8  # the kernel writes past the end of the last integer
 _split = msgspec.msgpack.Decoder(list[bytes]).decode
 
 

@@ -98,9 +98,13 @@ class ChainBuilder:
         )
         parent = self.digest(self._num_blocks - 1) if self._num_blocks else self.root
         hashes = b"".join(self._scheme.hash_blocks(parent, blocks, extras))
-        self._reserve(self._num_blocks + num_new)
+        words = np.frombuffer(hashes, np.uint64).reshape(num_new, _WORDS)
         end = self._num_blocks + num_new
-        self._buffer[self._num_blocks : end] = np.frombuffer(hashes, np.uint64).reshape(-1, _WORDS)
+        if self._num_blocks:
+            self._reserve(end)
+            self._buffer[self._num_blocks : end] = words
+        else:
+            self._buffer = words  # read-only and full; the next append makes room elsewhere
         self._num_blocks = end
 
     def _reserve(self, num_blocks: int) -> None:
@@ -133,7 +137,8 @@ def _checked(token_ids: npt.ArrayLike) -> TokenIds:
             "send one flat list of integers",
             param="prompt",
         )
-    if int(tokens.min()) < 0 or int(tokens.max()) > MAX_TOKEN_ID:
+    too_high = tokens.dtype != np.int32 and int(tokens.max()) > MAX_TOKEN_ID
+    if too_high or int(tokens.min()) < 0:
         position = int(np.argmax((tokens < 0) | (tokens > MAX_TOKEN_ID)))
         raise InvalidRequest(
             f"token id {tokens[position]} at position {position} is outside 0 to {MAX_TOKEN_ID}; "

@@ -114,9 +114,7 @@ def extra_keys_of(scope: CacheScope, block_index: int, block_size: int) -> Extra
     block 0 only, because the chain carries it on. Any block size, in tokens.
     """
     start, end = block_index * block_size, (block_index + 1) * block_size
-    keys: list[tuple[str | int, ...]] = []
-    if scope.adapter is not None:
-        keys.append(("lora", scope.adapter.name, scope.adapter.path))
+    keys = _adapter_keys(scope)
     keys += [
         ("mm", image.content_hash, image.offset - start)
         for image in scope.images
@@ -127,6 +125,12 @@ def extra_keys_of(scope: CacheScope, block_index: int, block_size: int) -> Extra
     return tuple(keys) or None
 
 
+def _adapter_keys(scope: CacheScope) -> list[tuple[str | int, ...]]:
+    if scope.adapter is None:
+        return []
+    return [("lora", scope.adapter.name, scope.adapter.path)]
+
+
 def block_extras(
     scope: CacheScope, *, first_block: int, num_blocks: int, block_size: int
 ) -> BlockExtras:
@@ -135,20 +139,20 @@ def block_extras(
     Equal to `extra_keys_of` for each of them, at a cost that grows with the number of images
     and of blocks they cover instead of with the number of blocks.
     """
+    common = tuple(_adapter_keys(scope)) or None
+    if scope.salt is None and not scope.images:
+        return BlockExtras(common)
     run = range(first_block, first_block + num_blocks)
     touched = {0} if scope.salt is not None else set()
     for image in scope.images:
         covered = range(image.offset // block_size, -(-image.end // block_size))
         touched.update(range(max(run.start, covered.start), min(run.stop, covered.stop)))
-    adapter_only = CacheScope(scope.model, scope.adapter)
-    return BlockExtras(
-        common=extra_keys_of(adapter_only, 0, block_size),
-        special={
-            index - first_block: keys
-            for index in sorted(touched)
-            if index in run and (keys := extra_keys_of(scope, index, block_size))
-        },
-    )
+    special = {
+        index - first_block: keys
+        for index in touched
+        if index in run and (keys := extra_keys_of(scope, index, block_size))
+    }
+    return BlockExtras(common, special)
 
 
 def event_keys_of(keys: ExtraKeys | None) -> EventKeys | None:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _END_OF_REPLAY: Final = (-1).to_bytes(8, "big", signed=True)
 _LINGER_MS: Final = 1_000  # what a subscriber has to take the last batches after close()
-_OWNER_ONLY: Final = 0o600
+_NOT_OWNER: Final = 0o177  # as umask: leaves mode 0600
 
 
 class _Queued(NamedTuple):
@@ -113,7 +113,7 @@ class EventPublisher:
 
     @property
     def num_dropped(self) -> int:
-        """Batches that were never sent because the queue was full or the publisher closed."""
+        """Batches never sent: the queue was full, an event was broken, or it came after close()."""
         return self._num_dropped
 
     def publish(self, events: Sequence[CacheEvent]) -> None:
@@ -176,15 +176,24 @@ class EventPublisher:
     def _send_queued(self) -> None:
         while self._queue:
             queued = self._queue.popleft()
-            payload = encode_batch(
-                queued.events,
-                timestamp_s=queued.timestamp_s,
-                dp_rank=self._dp_rank,
-                int_hashes=self._int_hashes,
-            )
+            try:
+                payload = self._payload(queued)
+            except Exception:  # noqa: BLE001 - one broken event must not end the stream
+                _log.exception("a batch of KV events could not be encoded and is dropped")
+                with self._lock:
+                    self._num_dropped += 1
+                continue
             self._buffer.append(_Sent(queued.sequence, payload))
             # A PUB socket never blocks: a subscriber that lags too far loses batches.
             self._live.send_multipart((self._topic, _eight_bytes(queued.sequence), payload))
+
+    def _payload(self, queued: _Queued) -> bytes:
+        return encode_batch(
+            queued.events,
+            timestamp_s=queued.timestamp_s,
+            dp_rank=self._dp_rank,
+            int_hashes=self._int_hashes,
+        )
 
     def _answer_replay(self, replay: "zmq.Socket[bytes]") -> None:
         frames = replay.recv_multipart()
@@ -237,7 +246,7 @@ class EventPublisher:
                 f"KV events were to be served at {endpoint!r}, but a file that is no socket "
                 "is there; choose another path"
             )
-        umask = os.umask(0o177)
+        umask = os.umask(_NOT_OWNER)
         try:
             socket.bind(endpoint)
         finally:
@@ -245,7 +254,6 @@ class EventPublisher:
         bound = _last_endpoint(socket).removeprefix("ipc://")
         if bound.startswith("@"):  # an abstract name: no file, hence no mode; warned about
             return
-        Path(bound).chmod(_OWNER_ONLY)
         self._socket_files.append(Path(bound))
 
     def _release_sockets(self, *, linger_ms: int) -> None:
