@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 import tokenizers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from warmturn.errors import InvalidInput, InvalidRequest, TemplateError
 from warmturn.render import Renderer
@@ -57,11 +59,11 @@ def test_template_variables_and_special_tokens_arrive(directory):
 
 
 def test_a_last_message_is_continued(directory):
-    chat = [*HI, {"role": "assistant", "content": "Hel"}]
+    chat = [*HI, {"role": "assistant", "content": "It is "}]
     text = Renderer.from_directory(directory).render_text(
         chat, now=NOW, add_generation_prompt=False, continue_final_message=True
     )
-    assert text.endswith("<|im_start|>assistant\nHel")
+    assert text.endswith("<|im_start|>assistant\nIt is ")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,56 @@ def test_a_broken_template_is_found_at_load(directory):
 def test_a_directory_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"no tokenizer\.json"):
         Renderer.from_directory(tmp_path)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_KEYS = st.sampled_from(
+    ["role", "content", "tool_calls", "name", "reasoning", "type", "text", "function", "arguments"]
+)
+_ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "x"])
+_FIELDS = (
+    _JSON | st.dictionaries(_KEYS, _JSON, max_size=4) | st.lists(st.dictionaries(_KEYS, _JSON))
+)
+_MESSAGE = _JSON | st.fixed_dictionaries(
+    {"role": _ROLES}, optional={"content": _FIELDS, "tool_calls": _FIELDS}
+)
+AGENT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}{% if m.content is string %}{{ m.content | trim }}"
+    "{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
+    "{% endfor %}{% endfor %}{{ tools | tojson }}{{ flag }}"
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    messages=st.lists(_MESSAGE, max_size=4),
+    tools=st.none() | st.lists(_JSON, max_size=2),
+    kwargs=st.dictionaries(st.sampled_from(["flag", "messages", "x", ""]), _JSON),
+    continued=st.booleans(),
+)
+def test_whatever_json_comes_in_gives_a_prompt_or_a_refusal(
+    directory, messages, tools, kwargs, continued
+):
+    renderer = Renderer.from_directory(directory, chat_template=AGENT)
+    try:
+        prompt = renderer.render(
+            messages,
+            now=NOW,
+            tools=tools,
+            add_generation_prompt=not continued,
+            continue_final_message=continued,
+            chat_template_kwargs=kwargs,
+        )
+    except InvalidRequest:
+        return
+    assert renderer.tokenizer.decode(prompt.token_ids, skip_special_tokens=False) == prompt.text
 
 
 @pytest.mark.slow
