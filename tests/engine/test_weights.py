@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.support.tiny_models import save_tiny_model
 
+from tests.support.tiny_models import save_tiny_model
 from warmturn.engine.model_config import ModelConfig
 from warmturn.engine.weights import load_weights
 from warmturn.errors import InvalidInput
