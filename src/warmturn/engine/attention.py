@@ -112,6 +112,8 @@ class _PagedDecode:
             is_bfloat16=is_bfloat16,
         )
 
+        self._compile(config)
+
     def __call__(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
         num_queries, num_heads, head_dim = queries.shape
         grouped = (num_queries, num_heads // self._group, self._group, head_dim)
@@ -129,6 +131,12 @@ class _PagedDecode:
             out,
         )
         return torch.from_numpy(out).view(queries.shape).to(queries.dtype)
+
+    def _compile(self, config: ModelConfig) -> None:
+        """Run once on one token, so that no request waits for the compiler."""
+        zero, one = torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+        single = Singles(rows=zero[0].long(), tables=zero, lengths=one, num_cached_tokens=1)
+        self(0, torch.zeros(1, config.num_heads, config.head_dim), single)
 
 
 def _decode_kernel(kv: PagedKv, config: ModelConfig, num_threads: int) -> _PagedDecode | None:
