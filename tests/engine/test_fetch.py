@@ -81,7 +81,7 @@ def test_a_failed_conversion_leaves_nothing_half_made(index, cache, monkeypatch)
         (directory / "config.json").write_text("{}")
         raise UnsupportedModel("no")
 
-    monkeypatch.setattr(fetch, "convert_gguf", fail)
+    monkeypatch.setattr(fetch, "_convert", fail)
     with pytest.raises(UnsupportedModel):
         fetch.fetch_default_model()
     assert "config.json" not in files_in(cache)
