@@ -45,9 +45,10 @@ def demo(
 ) -> None:
     """Play a conversation with reuse, then the same prompts without, and compare.
 
-    JSON keys: turns (turn, prompt_tokens, cached_tokens, prefilled_tokens, ttft_s),
-    total_prefilled_tokens, total_prefilled_tokens_without_reuse, bound_prefilled_tokens,
-    ttft_last_turn_s, ttft_last_turn_without_reuse_s, outputs_equal, and what was asked for.
+    JSON keys: turns (turn, prompt_tokens, cached_tokens, prefilled_tokens, ttft_s,
+    ttft_without_reuse_s), total_prefilled_tokens, total_prefilled_tokens_without_reuse,
+    bound_prefilled_tokens, ttft_last_turn_s, ttft_last_turn_without_reuse_s, outputs_equal,
+    turns_with_different_outputs, ties, bounds_hold, shape, dtype, model, block_size.
     Exit code 0 only if outputs and bounds hold.
     """
     check_json_target(json_file)

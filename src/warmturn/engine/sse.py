@@ -66,7 +66,7 @@ class EventStream(StreamingResponse):
         self._events = events(answer, first, rest)
         super().__init__(self._events, media_type="text/event-stream", headers=_HEADERS)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI names it
         """Send all events, or stop quietly."""
         # Closing `_events` closes `_rest` only if the first event was ever asked for.
         async with aclosing(self._rest), aclosing(self._events):
