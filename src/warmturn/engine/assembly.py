@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.pool import Pool
 from warmturn.engine.executor import Device, Dtype, Executor
+from warmturn.engine.heap import give_back, share_arenas
 from warmturn.engine.loop import Engine
 from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.publisher import EventPublisher
@@ -56,6 +57,7 @@ class EngineServer:
     def __init__(self, options: EngineOptions) -> None:
         """Load the model and allocate the pool. Raises `InvalidInput`, `UnsupportedModel`."""
         self._options = options
+        share_arenas(2)
         scheme = scheme_named(options.hash_scheme)
         self._executor = Executor(
             options.model_dir,
@@ -65,6 +67,7 @@ class EngineServer:
             device=options.device,
             num_threads=options.threads,
         )
+        give_back()  # what loading left
         config = self._executor.config
         self._replica = Replica(
             Pool(options.num_blocks, options.block_size),

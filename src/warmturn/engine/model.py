@@ -42,7 +42,7 @@ def forward(model: LoadedModel, kv: PagedKv, attention: Attention, batch: Batch)
     `[num_sampling_works, vocab_size]`, in the order of `batch.sampled`.
     """
     config, layers = model.config, model.weights.layers
-    hidden = functional.embedding(batch.token_ids, model.weights.embedding)
+    hidden = functional.embedding(batch.token_ids, model.weights.embedding).to(model.dtype)
     cos, sin = model.rope.cos[batch.positions], model.rope.sin[batch.positions]
     for index, layer in enumerate(layers):
         queries, keys_values = _project(config, layer, hidden, cos, sin)

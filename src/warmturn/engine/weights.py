@@ -35,10 +35,11 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of one decoder, in one dtype on one device."""
+    """All weights of one decoder on one device; in one dtype but for the embedding."""
 
     embedding: Tensor
-    """`[vocab_size, hidden_size]`"""
+    """`[vocab_size, hidden_size]`, in the file's dtype where that is the smaller one: rows are
+    converted when they are looked up, with the same result and half the memory."""
     layers: tuple[LayerWeights, ...]
     norm: Tensor
     head: Linear
@@ -74,8 +75,11 @@ class _Source:
     def has(self, name: str) -> bool:
         return name in self._file_of
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Return a private copy of the tensor, after checking its shape and kind."""
+    def read(self, name: str, shape: tuple[int, ...], *, keep_half: bool = False) -> Tensor:
+        """Return a private copy of the tensor, after checking its shape and kind.
+
+        `keep_half` leaves a tensor that is stored in 16 bits as it is.
+        """
         if name not in self._file_of:
             raise InvalidInput(f"{self.directory}: the weights have no tensor '{name}'")
         piece = self._file_of[name].get_slice(name)
@@ -91,8 +95,9 @@ class _Source:
                 "only BF16, F16 and F32 weights are supported"
             )
         tensor: Tensor = self._file_of[name].get_tensor(name)
+        dtype = tensor.dtype if keep_half and tensor.element_size() == 2 else self.dtype
         # The file is mapped; a copy lets its pages go when it is closed.
-        return tensor.to(self.device, self.dtype, copy=True)
+        return tensor.to(self.device, dtype, copy=True)
 
 
 class _Builder:
@@ -103,19 +108,16 @@ class _Builder:
         self.config = config
 
     def weights(self) -> Weights:
-        config = self.config
-        embedding = self.source.read(
-            "model.embed_tokens.weight", (config.vocab_size, config.hidden_size)
-        )
+        table = (self.config.vocab_size, self.config.hidden_size)
+        embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+        if self.config.tie_word_embeddings:
+            head = embedding
         return Weights(
-            embedding=embedding,
+            embedding=self.source.read(embedding, table, keep_half=True),
             layers=tuple(self._layers()),
-            norm=self.source.read("model.norm.weight", (config.hidden_size,)),
-            head=Linear(embedding if config.tie_word_embeddings else self._head(), None),
+            norm=self.source.read("model.norm.weight", (self.config.hidden_size,)),
+            head=Linear(self.source.read(head, table), None),
         )
-
-    def _head(self) -> Tensor:
-        return self.source.read("lm_head.weight", (self.config.vocab_size, self.config.hidden_size))
 
     def _layers(self) -> Iterator[LayerWeights]:
         for index in range(self.config.num_layers):

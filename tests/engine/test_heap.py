@@ -1,0 +1,22 @@
+import resource
+
+import numpy as np
+
+from warmturn.engine.heap import give_back, share_arenas
+
+
+def resident_mib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def test_freed_memory_goes_back_to_the_system():
+    """Small pieces stay in the heap when they are freed, until it is trimmed."""
+    share_arenas(2)
+    pieces = [np.ones(8000) for _ in range(2000)]  # 122 MiB in pieces of 62 KiB
+    wall = np.ones(8000)  # keeps the heap from shrinking by itself
+    full = resident_mib()
+    del pieces
+    give_back()
+    assert resident_mib() < full - 90
+    assert wall[0] == 1
