@@ -1,4 +1,5 @@
 import resource
+from pathlib import Path
 
 import numpy as np
 
@@ -6,8 +7,8 @@ from warmturn.engine.heap import give_back, share_arenas
 
 
 def resident_mib():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def test_freed_memory_goes_back_to_the_system():
