@@ -103,7 +103,12 @@ def _problems(
 
 
 def _line_problems(path: Path, shape: Any) -> Iterator[str]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        yield f"{path.name}: {error}"
+        return
+    for number, line in enumerate(lines, start=1):
         where = f"{path.name}:{number}"
         try:
             yield from violations(_parse(line), shape, where=where)
@@ -149,7 +154,10 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply to read") from error
 
 
 def _refuse_constant(word: str) -> NoReturn:

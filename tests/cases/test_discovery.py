@@ -79,6 +79,14 @@ def test_a_part_without_a_case_is_refused(tmp_path):
         find_cases(tmp_path, "2-eviction")
 
 
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000, b"NaN"])
+def test_a_file_that_cannot_be_read_as_json_is_named(tmp_path, content):
+    folder = write_case(tmp_path / "bad")
+    (folder / "input.json").write_bytes(content)
+    with pytest.raises(MalformedCase, match=r"bad/input\.json: "):
+        load_case(folder)
+
+
 @pytest.mark.parametrize(
     ("given", "expected", "message"),
     [

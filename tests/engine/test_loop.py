@@ -10,7 +10,7 @@ from warmturn.cache.events import AllBlocksCleared, BlockStored
 from warmturn.cache.pool import Pool
 from warmturn.engine.api import EngineRequest, SamplingParams
 from warmturn.engine.loop import Engine
-from warmturn.errors import EngineFailure, NeverFits
+from warmturn.errors import EngineFailure, NeverFits, PeerError
 from warmturn.replica.replica import Replica
 
 
@@ -192,7 +192,7 @@ def test_stopping_fails_what_is_not_finished():
         while not rig.toy.steps:
             await asyncio.sleep(0)
         await rig.engine.stop()
-        with pytest.raises(EngineFailure, match="stopped"):
+        with pytest.raises(PeerError, match="shutting down"):
             await task
 
     run(stop)

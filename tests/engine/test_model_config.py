@@ -132,10 +132,15 @@ def test_a_sliding_window_that_is_switched_off_is_fine(read):
         ({"num_hidden_layers": True}, "field 'num_hidden_layers' is True, expected int"),
         ({"num_hidden_layers": 0}, "field 'num_hidden_layers' is 0, expected a positive number"),
         ({"num_key_value_heads": 3}, r"num_attention_heads \(4\) is not a multiple"),
-        ({"head_dim": 15}, "field 'head_dim' is 15, the rotation needs an even number"),
+        ({"head_dim": 15}, "heads of 15 numbers; the rotation needs an even"),
+        ({"hidden_size": 2}, "heads of 0 numbers"),
+        ({"rope_theta": float("inf")}, "'rope_scaling.rope_theta' is inf, expected a positive"),
+        ({"layer_types": 5}, "field 'layer_types' is 5, expected a list"),
+        ({"eos_token_id": 100}, "field 'eos_token_id' is 100, expected token ids from 0 to 99"),
+        ({"eos_token_id": [2, True]}, "expected token ids from 0 to 99"),
         ({"rope_scaling": "llama3"}, "field 'rope_scaling' is 'llama3', expected an object"),
         ({"rope_scaling": {"type": "llama3"}}, "has no field 'rope_scaling.factor'"),
-        ({"eos_token_id": "end"}, "field 'eos_token_id' is 'end', expected an integer or a list"),
+        ({"eos_token_id": "end"}, "field 'eos_token_id' is 'end', expected token ids from 0"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(read, changes, message):
@@ -174,3 +179,9 @@ def test_a_broken_file_is_named(tmp_path, content, message):
 )
 def test_end_tokens_come_from_the_generation_config_first(read, generation, config, expected):
     assert read(generation, eos_token_id=config).eos_token_ids == expected
+
+
+def test_a_config_nested_beyond_reading_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidInput, match=r"config\.json cannot be read as JSON"):
+        ModelConfig.from_directory(tmp_path)

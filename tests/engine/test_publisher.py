@@ -1,5 +1,6 @@
 import logging
 import os
+import socket
 import stat
 import threading
 import time
@@ -325,3 +326,25 @@ def test_the_replay_buffer_keeps_the_newest_within_both_bounds():
     assert [sent.sequence for sent in buffer.since(0)] == [5]
     buffer.append(_Sent(6, b"x" * 11))
     assert buffer.since(0) == []
+
+
+def test_a_path_that_another_publisher_serves_is_refused_and_left_to_it(peers, ipc):
+    """zmq itself would take the path over, and the first publisher's subscribers hear nothing."""
+    with EventPublisher(ipc) as first:
+        with pytest.raises(InvalidInput, match="something listens there already"):
+            EventPublisher(ipc)
+        synchronised(first, subscriber(peers, ipc))
+
+
+def test_events_and_replay_cannot_share_a_path(ipc):
+    with pytest.raises(InvalidInput, match="something listens there already"):
+        EventPublisher(ipc, replay_endpoint=ipc)
+
+
+def test_a_path_left_behind_by_a_killed_process_is_taken(peers, ipc, tmp_path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "kv.sock"))
+        dead.listen()
+    with EventPublisher(ipc) as publisher:
+        synchronised(publisher, subscriber(peers, ipc))
+    assert not (tmp_path / "kv.sock").exists()

@@ -272,13 +272,9 @@ def test_tokenize_of_text_shows_tokens_and_detokenize_reverses_it():
 
 @pytest.mark.parametrize("can_reset", [True, False])
 def test_the_prefix_cache_is_reset_if_nothing_runs(can_reset):
-    server = TinyServer(dev_endpoints=True)
+    server = TinyServer()
     server.engine.can_reset = can_reset
     assert call(server.app, "POST", "/reset_prefix_cache").json() == {"success": can_reset}
-
-
-def test_resetting_is_off_by_default():
-    assert call(TinyServer().app, "POST", "/reset_prefix_cache").status_code == 404
 
 
 def test_unknown_fields_are_ignored_and_named_once_in_the_log(caplog):

@@ -77,13 +77,44 @@ def test_slots_are_free_again_after_a_reply_and_after_a_disconnect():
         assert [httpx.post(url + CHAT, json=HELLO).status_code for _ in range(3)] == [200] * 3
 
 
+def open_post(url: str) -> socket.socket:
+    """Open a POST whose body is announced and never comes whole."""
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=5)
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: tiny\r\ncontent-type: application/json\r\n"
+    client.sendall(f"{head}content-length: 999\r\n\r\n".encode() + b'{"mess')
+    return client
+
+
+def test_a_body_that_never_comes_is_given_up_and_its_slot_freed():
+    server = TinyServer(max_concurrent_requests=1, client_timeout_s=2)
+    with served(server.app) as url:
+        with open_post(url) as client:
+            assert httpx.post(url + CHAT, json=HELLO).status_code == 503
+            answer = b"".join(iter(lambda: client.recv(65536), b""))  # to the end: it is closed
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"body_timeout" in answer
+        assert httpx.post(url + CHAT, json=HELLO).is_success
+
+
+def test_a_stream_that_nobody_reads_is_cancelled_and_its_slot_freed():
+    """Far more than the kernel buffers for a connection, so that sending has to wait."""
+    fields = {"stream": True, "logprobs": True, "top_logprobs": 20}
+    server = TinyServer(
+        says("x" * 50_000),
+        max_model_len=100_000,
+        max_concurrent_requests=1,
+        client_timeout_s=0.2,
+    )
+    with served(server.app) as url, ask(url, **fields):
+        wait_until(lambda: server.engine.cancelled, timeout_s=30)
+        server.engine.script = says("on")
+        assert httpx.post(url + CHAT, json=HELLO).is_success
+
+
 def test_a_client_that_leaves_before_its_body_is_whole_asks_for_nothing():
     server = TinyServer()
     with served(server.app) as url:
-        host, port = url.removeprefix("http://").split(":")
-        client = socket.create_connection((host, int(port)))
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: tiny\r\ncontent-type: application/json\r\n"
-        client.sendall(f"{head}content-length: 999\r\n\r\n".encode() + b'{"mess')
-        client.close()
+        open_post(url).close()
         assert httpx.post(url + CHAT, json=HELLO).is_success
     assert len(server.engine.requests) == 1

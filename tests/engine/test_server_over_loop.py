@@ -47,7 +47,6 @@ class Whole:
             model_name="tiny",
             metrics=metrics,
             continuations=Continuations(max_tokens=5000),
-            dev_endpoints=True,
         )
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t")
 

@@ -106,6 +106,11 @@ def test_tokenize_takes_messages_or_a_prompt_but_not_both():
     assert refused(tokenize_request, {}).param == "prompt"
 
 
+def test_tokenize_without_either_does_not_speak_of_both():
+    with pytest.raises(InvalidRequest, match="send one of messages and prompt, and only one"):
+        tokenize_request({})
+
+
 def test_detokenize_takes_token_ids():
     assert detokenize_request({"tokens": [1, 2]}).tokens == [1, 2]
     assert refused(detokenize_request, {"tokens": [-1]}).param == "tokens[0]"

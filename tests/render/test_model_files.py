@@ -92,5 +92,7 @@ def test_tools_without_a_template_of_their_own_use_the_default():
 
 @pytest.mark.parametrize(("templates", "there"), [({}, "none"), ({"rag": "r"}, "only rag")])
 def test_without_a_default_the_error_says_what_there_is(templates, there):
-    with pytest.raises(TemplateError, match=rf"there is {there}; .*chat_template\.jinja"):
+    with pytest.raises(
+        TemplateError, match=rf"there is {there}; .*chat_template\.jinja.*/v1/completions"
+    ):
         choose_template(templates, has_tools=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from warmturn.cli.engine import DEFAULT_MODEL
-from warmturn.cli.output import write_json
+from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def demo(
     ttft_last_turn_s, ttft_last_turn_without_reuse_s, outputs_equal, and what was asked for.
     Exit code 0 only if outputs and bounds hold.
     """
+    check_json_target(json_file)
     from rich.console import Console
 
     try:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from warmturn.cli.output import write_json
+from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import MissingExtra
 
 __all__ = ["engine"]
@@ -34,7 +34,7 @@ def engine(
     ] = "auto",
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it computes.")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(help="Compute threads; default: all cores.")
+        int | None, typer.Option(min=1, max=256, help="Compute threads; default: all cores.")
     ] = None,
     num_blocks: Annotated[int, typer.Option(min=1, help="Blocks in the K/V pool.")] = 2048,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 16,
@@ -67,13 +67,14 @@ def engine(
 ) -> None:
     """Run one embedded engine with an OpenAI-compatible server.
 
-    JSON keys: url, model, dtype, num_blocks, block_size, max_model_len, pool_bytes.
+    JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes.
     """
+    check_json_target(json_file)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         from warmturn.engine.assembly import EngineOptions, EngineServer
         from warmturn.engine.fetch import resolve_model
-        from warmturn.engine.listening import listening_socket
+        from warmturn.engine.listening import listening_socket, url_of
     except ModuleNotFoundError as error:
         what = f"the embedded engine ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
@@ -83,7 +84,7 @@ def engine(
     server = EngineServer(
         EngineOptions(
             model_dir=model_dir,
-            model_name=served_model_name or model_dir.name,
+            model_name=served_model_name or model_dir.resolve().name,  # "." has no name
             dtype=dtype,
             device=device,
             threads=threads,
@@ -100,7 +101,7 @@ def engine(
             kv_events_topic=kv_events_topic,
         )
     )
-    facts = {"url": f"http://{host}:{listener.getsockname()[1]}", **server.facts}
+    facts = {"url": url_of(listener), **server.facts}
     asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
 
 

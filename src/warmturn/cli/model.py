@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from warmturn.cli.output import write_json
+from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import MissingExtra
 
 __all__ = ["app"]
@@ -35,6 +35,7 @@ def fetch(
 
     JSON keys: model, directory, num_bytes.
     """
+    check_json_target(json_file)
     try:
         from warmturn.engine.fetch import resolve_model
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
-from warmturn.errors import EngineFailure
+from warmturn.errors import EngineFailure, PeerError
 from warmturn.metrics import TurnMetrics
 from warmturn.types import RequestId, TokenIds
 
@@ -101,7 +101,7 @@ class TokenEngine(Protocol):
 
     max_model_len: int
     """Longest prompt + reply, in tokens: the model's limit or the pool's, the smaller."""
-    failure: EngineFailure | None
+    failure: EngineFailure | PeerError | None
     """Why the engine has ended and takes nothing more; None while it runs."""
 
     def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:

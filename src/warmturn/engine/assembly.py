@@ -1,8 +1,11 @@
 """An embedded replica put together: model, pool, replica, loop, server."""
 
+import asyncio
 import os
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from warmturn.engine.executor import Device, Dtype, Executor
 from warmturn.engine.heap import give_back, share_arenas
 from warmturn.engine.loop import Engine
 from warmturn.engine.metrics import EngineMetrics
+from warmturn.engine.model_config import ModelConfig
 from warmturn.engine.publisher import EventPublisher
 from warmturn.engine.server import create_app
 from warmturn.errors import InvalidInput
@@ -25,6 +29,8 @@ from warmturn.session.continuation import Continuations
 
 __all__ = ["EngineOptions", "EngineServer"]
 
+GRACE_S = 5
+"""What requests in flight get at shutdown: a chat's usual next second or two, and no hang."""
 CONTINUATION_TOKENS = 4_000_000
 """Most token ids exact continuation remembers: 16 MB of ids, some hundred conversations."""
 
@@ -69,6 +75,8 @@ class EngineServer:
         )
         give_back()  # what loading left
         config = self._executor.config
+        self._renderer = Renderer.from_directory(options.model_dir)
+        _check_vocabulary(self._renderer, config, options.model_dir)
         self._replica = Replica(
             Pool(options.num_blocks, options.block_size),
             scheme=scheme,
@@ -113,28 +121,38 @@ class EngineServer:
         }
 
     async def serve(self, listener: socket.socket, *, on_ready: Callable[[], None]) -> None:
-        """Answer requests on `listener` until told to stop (SIGINT, SIGTERM)."""
-        await self._engine.start()
-        config = uvicorn.Config(self._app(), log_level="warning", timeout_graceful_shutdown=5)
-        server = _Uvicorn(config, on_ready)
+        """Answer requests on `listener` until told to stop (SIGINT, SIGTERM); then return.
+
+        Requests in flight get `GRACE_S` seconds to end; socket files are removed.
+        """
+        config = uvicorn.Config(
+            self._app(), log_level="warning", timeout_graceful_shutdown=2 * GRACE_S
+        )
+        server = _Uvicorn(config, on_ready=on_ready, on_grace_over=self._engine.stop)
         try:
+            with _signals_to(server):
+                await self._run(server, listener)
+        finally:
+            if self._publisher is not None:
+                self._publisher.close()
+
+    async def _run(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        try:
+            await self._engine.start()
             await server.serve(sockets=[listener])
         finally:
             await self._engine.stop()
-            if self._publisher is not None:
-                self._publisher.close()
 
     def _app(self) -> Starlette:
         options = self._options
         remembered = Continuations(max_tokens=CONTINUATION_TOKENS)
         return create_app(
             self._engine,
-            Renderer.from_directory(options.model_dir),
+            self._renderer,
             model_name=options.model_name,
             metrics=self._metrics,
             continuations=remembered if options.exact_continuation else None,
             max_body_bytes=options.max_body_bytes,
-            dev_endpoints=True,
         )
 
     def _start_publisher(self) -> EventPublisher | None:
@@ -150,12 +168,65 @@ class EngineServer:
         )
 
 
-class _Uvicorn(uvicorn.Server):
-    """Says when it listens; until then a client would wait in the socket's backlog."""
+def _check_vocabulary(renderer: Renderer, config: ModelConfig, model_dir: Path) -> None:
+    """Raise `InvalidInput` if the tokenizer makes ids that the model has no embedding for.
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    The other way round is common: embeddings are padded.
+    """
+    if renderer.tokenizer.vocab_size > config.vocab_size:
+        raise InvalidInput(
+            f"{model_dir}: tokenizer.json has {renderer.tokenizer.vocab_size} tokens, the model "
+            f"only {config.vocab_size} embeddings; they do not belong together"
+        )
+
+
+@contextmanager
+def _signals_to(server: uvicorn.Server) -> Iterator[None]:
+    """Let the usual two signals end `server`, a second SIGINT without waiting for anybody."""
+    loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it listens; until then a client would wait in the socket's backlog.
+
+    At shutdown requests get `GRACE_S` to end by themselves. Then `on_grace_over` ends them
+    with an answer; uvicorn would only cut their connections.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        on_ready: Callable[[], None],
+        on_grace_over: Callable[[], Awaitable[None]],
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._on_grace_over = on_grace_over
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.create_task(self._end_requests_later())
+        await super().shutdown(sockets)
+        ending.cancel()
+
+    async def _end_requests_later(self) -> None:
+        await asyncio.sleep(GRACE_S)
+        await self._on_grace_over()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn would raise them again when it is done.
+
+        SIGTERM would then kill the process with the engine running and socket files in place.
+        """
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

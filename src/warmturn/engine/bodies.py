@@ -1,15 +1,29 @@
 """Request bodies, bounded, and only where they say they are JSON."""
 
+import asyncio
+from dataclasses import dataclass
+
 from starlette.requests import Request
 
-from warmturn.engine.refusals import BODY_TOO_LARGE
+from warmturn.engine.refusals import BODY_TIMEOUT, BODY_TOO_LARGE
 from warmturn.errors import InvalidRequest
 
-__all__ = ["read_body"]
+__all__ = ["BodyBounds", "read_body"]
 
 
-async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """Return the body. Raises `InvalidRequest` (413) before more than `max_bytes` are kept.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyBounds:
+    """How large a body may be, and how long the whole of it may take to come."""
+
+    max_bytes: int
+    timeout_s: float
+
+
+async def read_body(request: Request, bounds: BodyBounds) -> bytes:
+    """Return the body.
+
+    Raises `InvalidRequest`: 413 before more than `bounds.max_bytes` are kept, 408 when it is
+    not there after `bounds.timeout_s`, 400 for another content type than JSON.
 
     Insisting on the content type also keeps web pages out: a browser sends JSON to another
     origin only after asking, and this server never agrees.
@@ -19,11 +33,19 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
         raise InvalidRequest(
             f"the content type is {kind[:80]!r}; send the header content-type: application/json"
         )
-    _check_size(int(request.headers.get("content-length", "0")), max_bytes)
+    _check_size(int(request.headers.get("content-length", "0")), bounds.max_bytes)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        _check_size(len(body), max_bytes)
+    try:
+        async with asyncio.timeout(bounds.timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                _check_size(len(body), bounds.max_bytes)
+    except TimeoutError as error:
+        raise InvalidRequest(
+            f"{len(body)} bytes of the body came in {bounds.timeout_s:g} s and it is not "
+            "complete; send it faster",
+            code=BODY_TIMEOUT,
+        ) from error
     return bytes(body)
 
 

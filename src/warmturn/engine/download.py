@@ -1,5 +1,6 @@
 """One pinned wheel from the package index pip is configured for: resumable, checked."""
 
+import errno
 import hashlib
 import http.client
 import json
@@ -25,6 +26,8 @@ TIMEOUT_S = 60.0
 NUM_TRIES = 5
 """Interrupted transfers go on where they stopped, so often in one call; then the next call does."""
 
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+
 
 @dataclass(frozen=True, slots=True)
 class PinnedWheel:
@@ -39,7 +42,7 @@ def download_wheel(wheel: PinnedWheel, target: Path, progress: Progress) -> None
     """Download the wheel to `target`, going on from `target` + `.part` if that is there.
 
     Raises `PeerError` when the index does not answer, or delivers another content: then
-    nothing is left behind.
+    nothing is left behind. Raises `OSError` when the disk is full: trying again would not help.
     """
     part = target.with_name(f"{target.name}.part")
     url = _ask_pip_where(wheel)
@@ -48,6 +51,8 @@ def download_wheel(wheel: PinnedWheel, target: Path, progress: Progress) -> None
             _resume(url, part, progress)
             break
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in DISK_ERRORS:
+                raise
             if not remaining or isinstance(error, urllib.error.HTTPError):
                 raise PeerError(
                     f"{url}: {error}; what has arrived is kept, run the command again to go on"

@@ -55,6 +55,8 @@ class Executor:
                 f"{num_blocks} blocks of {block_size} tokens asked for; both must be at least 1"
             )
         if num_threads is not None:
+            if num_threads < 1:
+                raise InvalidInput(f"{num_threads} threads asked for; at least 1 is needed")
             torch.set_num_threads(num_threads)
         self._model = model if isinstance(model, LoadedModel) else load(model, dtype, device)
         self.kv = PagedKv(
@@ -84,7 +86,7 @@ class Executor:
         Only for memory that holds nothing yet.
         """
         blocks = np.arange(min(2, self.kv.num_blocks), dtype=np.int32)
-        room = len(blocks) * self.kv.block_size
+        room = min(len(blocks) * self.kv.block_size, self.config.max_position_embeddings)
         tokens = np.zeros(max(room - 1, 1), np.int32)
         prefill = Work(RequestId("warm-up"), tokens, 0, blocks, samples=True, is_decode=False)
         last = np.zeros(1, np.int32)

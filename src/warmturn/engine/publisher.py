@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from socket import AF_UNIX, SOCK_STREAM
+from socket import socket as plain_socket
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -246,6 +248,11 @@ class EventPublisher:
                 f"KV events were to be served at {endpoint!r}, but a file that is no socket "
                 "is there; choose another path"
             )
+        if _is_served(path):
+            raise InvalidInput(
+                f"KV events were to be served at {endpoint!r}, but something listens there "
+                "already; stop it or choose another path"
+            )
         umask = os.umask(_NOT_OWNER)
         try:
             socket.bind(endpoint)
@@ -280,6 +287,19 @@ class _ReplayBuffer:
 
     def since(self, first: int) -> list[_Sent]:
         return [sent for sent in self._sent if sent.sequence >= first]
+
+
+def _is_served(path: Path) -> bool:
+    """Tell whether somebody listens on the socket file; binding would take it from them.
+
+    A file left behind by a process that was killed refuses connections, and may be taken.
+    """
+    with plain_socket(AF_UNIX, SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:  # nothing there, nobody there, or a path that binding will refuse
+            return False
+    return True
 
 
 def _eight_bytes(sequence: int) -> bytes:

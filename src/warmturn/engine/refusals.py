@@ -14,6 +14,7 @@ from starlette.responses import Response
 from warmturn.errors import CallerError, InvalidRequest, NeverFits, PeerError
 
 __all__ = [
+    "BODY_TIMEOUT",
     "BODY_TOO_LARGE",
     "HANDLERS",
     "MODEL_NOT_FOUND",
@@ -26,11 +27,13 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+BODY_TIMEOUT = "body_timeout"
 BODY_TOO_LARGE = "body_too_large"
 CONTEXT_LENGTH = "context_length_exceeded"
 MODEL_NOT_FOUND = "model_not_found"
 
 _STATUS_OF_CODE = {
+    BODY_TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     MODEL_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
@@ -67,7 +70,8 @@ def refusal(error: Exception) -> Response:
     """Return the answer for `error`, with the status its kind calls for."""
     status = _status_of(error)
     # Of a body that was not read to its end the rest may still come: the connection is spent.
-    headers = {"connection": "close"} if status == _STATUS_OF_CODE[BODY_TOO_LARGE] else None
+    is_unread = getattr(error, "code", None) in (BODY_TIMEOUT, BODY_TOO_LARGE)
+    headers = {"connection": "close"} if is_unread else None
     return json_response(error_body(error), status=status, headers=headers)
 
 
@@ -79,7 +83,12 @@ def overloaded(num_requests: int) -> Response:
 
 
 def log_failure(error: Exception) -> None:
-    """Log where an unexpected error happened, without its message, which may quote a prompt."""
+    """Log where an unexpected error happened, without its message, which may quote a prompt.
+
+    What the client is told in full is not logged: it is no failure of ours.
+    """
+    if isinstance(error, CallerError | PeerError):
+        return
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("a request failed with %s\n%s", type(error).__name__, where)
 

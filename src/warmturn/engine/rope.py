@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from warmturn.engine.allocation import allocating
 from warmturn.engine.model_config import Llama3Scaling, ModelConfig
 
 __all__ = ["RopeTable", "rotate"]
@@ -17,13 +18,20 @@ class RopeTable:
     """
 
     def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device) -> None:
+        """Raises `InvalidInput` where there is not enough memory for the table."""
         frequencies = _frequencies(config)  # [head_dim / 2]
-        positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
-        angles = torch.outer(positions, frequencies)
-        cos, sin = angles.cos(), angles.sin()
-        # [max_position_embeddings, 1, head_dim]; the 1 broadcasts over heads.
-        self.cos = torch.cat((cos, cos), 1)[:, None].to(device, dtype)
-        self.sin = torch.cat((-sin, sin), 1)[:, None].to(device, dtype)
+        num_positions = config.max_position_embeddings
+        with allocating(
+            f"a rotary table of {num_positions} positions",
+            8 * num_positions * config.head_dim,
+            remedy="correct max_position_embeddings in config.json",
+        ):
+            positions = torch.arange(num_positions, dtype=torch.float32)
+            angles = torch.outer(positions, frequencies)
+            cos, sin = angles.cos(), angles.sin()
+            # [max_position_embeddings, 1, head_dim]; the 1 broadcasts over heads.
+            self.cos = torch.cat((cos, cos), 1)[:, None].to(device, dtype)
+            self.sin = torch.cat((-sin, sin), 1)[:, None].to(device, dtype)
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from warmturn import __version__
 from warmturn.engine.api import TokenEngine
-from warmturn.engine.bodies import read_body
+from warmturn.engine.bodies import BodyBounds, read_body
 from warmturn.engine.disconnect import while_connected
 from warmturn.engine.guard import Guard
 from warmturn.engine.metrics import EngineMetrics
@@ -58,6 +58,9 @@ DEFAULT_MAX_BODY_BYTES = 16 * 2**20
 """A million token ids written as JSON take about 7 MB."""
 DEFAULT_MAX_CONCURRENT_REQUESTS = 256
 """What vLLM lets run at once by default, waiting ones apart."""
+DEFAULT_CLIENT_TIMEOUT_S = 60.0
+"""nginx's default for a body's next piece, and for an answer's; here for the whole body, or a
+client that drips could hold its slot for ever."""
 MAX_NAMES_NOTED = 256
 """Ignored field names come from clients: remember only so many."""
 
@@ -74,33 +77,42 @@ def create_app(
     continuations: Continuations | None = None,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     max_concurrent_requests: int = DEFAULT_MAX_CONCURRENT_REQUESTS,
-    dev_endpoints: bool = False,
+    client_timeout_s: float = DEFAULT_CLIENT_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
 ) -> Starlette:
     """Return the ASGI application that serves `engine` under `model_name`.
 
-    `continuations` turns exact continuation on. `dev_endpoints` adds /reset_prefix_cache,
-    which any client could use against all others. `clock` is in seconds; `now` is what
+    `continuations` turns exact continuation on. `client_timeout_s` is what a client has to
+    send its body, and to take each piece of a stream. `clock` is in seconds; `now` is what
     templates see as the date.
     """
     prompts = Prompts(renderer, continuations=continuations, metrics=metrics, now=now)
     server = _Server(
-        engine, prompts, model_name, metrics=metrics, max_body_bytes=max_body_bytes, clock=clock
+        engine,
+        prompts,
+        model_name,
+        metrics=metrics,
+        bounds=BodyBounds(max_bytes=max_body_bytes, timeout_s=client_timeout_s),
+        clock=clock,
+    )
+    guard = Middleware(
+        Guard,
+        max_concurrent_requests=max_concurrent_requests,
+        send_timeout_s=client_timeout_s,
+        metrics=metrics,
     )
     metrics.watch(engine.stats)
     return Starlette(
-        routes=_routes(server, dev_endpoints=dev_endpoints),
-        middleware=[
-            Middleware(Guard, max_concurrent_requests=max_concurrent_requests, metrics=metrics)
-        ],
+        routes=_routes(server),
+        middleware=[guard],
         exception_handlers=dict(HANDLERS),
         lifespan=server.lifespan,
     )
 
 
-def _routes(server: "_Server", *, dev_endpoints: bool) -> list[Route]:
-    routes = [
+def _routes(server: "_Server") -> list[Route]:
+    return [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/v1/completions", server.completion, methods=["POST"]),
         Route("/v1/models", server.models),
@@ -109,10 +121,8 @@ def _routes(server: "_Server", *, dev_endpoints: bool) -> list[Route]:
         Route("/health", server.health),
         Route("/version", server.version),
         Route("/metrics", server.metrics),
+        Route("/reset_prefix_cache", server.reset_prefix_cache, methods=["POST"]),
     ]
-    if dev_endpoints:
-        routes.append(Route("/reset_prefix_cache", server.reset_prefix_cache, methods=["POST"]))
-    return routes
 
 
 class _Server:
@@ -125,7 +135,7 @@ class _Server:
         model_name: str,
         *,
         metrics: EngineMetrics,
-        max_body_bytes: int,
+        bounds: BodyBounds,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -133,7 +143,7 @@ class _Server:
         self._tokenizer = prompts.tokenizer
         self._model_name = model_name
         self._metrics = metrics
-        self._max_body_bytes = max_body_bytes
+        self._bounds = bounds
         self._clock = clock
         self._started_s = prompts.now_s()
         self._noted_names: set[str] = set()
@@ -256,7 +266,7 @@ class _Server:
                 yield delta
 
     async def _body(self, request: Request) -> JsonObject:
-        return read_json(await read_body(request, max_bytes=self._max_body_bytes))
+        return read_json(await read_body(request, self._bounds))
 
     async def _in_text_thread(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -128,7 +128,7 @@ def tokenize_request(body: JsonObject) -> TokenizeRequest:
     body = _without_nulls(body)
     plain = typed(body, _TokenizeFields)
     if ("messages" in body) == ("prompt" in body):
-        raise InvalidRequest("send either messages or prompt, not both", param="prompt")
+        raise InvalidRequest("send one of messages and prompt, and only one", param="prompt")
     prompt: ChatPrompt | TextPrompt
     if "messages" in body:
         prompt = chat_prompt(body)

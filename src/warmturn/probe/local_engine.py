@@ -47,6 +47,6 @@ def _wait_until_ready(
             return facts
         if process.poll() is not None:
             last = log_path.read_text().strip().splitlines()[-1:] or ["(it said nothing)"]
-            raise PeerError(f"the engine did not start: {last[0]}")
+            raise PeerError(f"the engine did not start: {last[0].removeprefix('warmturn: ')}")
         time.sleep(0.05)
     raise PeerError(f"the engine was not ready after {timeout_s:.0f} s")

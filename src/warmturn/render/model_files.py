@@ -108,8 +108,8 @@ def choose_template(
         return templates[name]
     there = f"only {', '.join(sorted(templates))}" if templates else "none"
     raise TemplateError(
-        f"the model's default chat template was needed, there is {there}; name one with "
-        "--chat-template or put a chat_template.jinja beside tokenizer.json",
+        f"the model's default chat template was needed, there is {there}; put a "
+        "chat_template.jinja beside tokenizer.json, or send a text to /v1/completions",
         param="messages",
     )
 
