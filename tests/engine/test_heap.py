@@ -21,3 +21,9 @@ def test_freed_memory_goes_back_to_the_system():
     give_back()
     assert resident_mib() < full - 90
     assert wall[0] == 1
+
+
+def test_under_another_c_library_nothing_happens(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    share_arenas(2)
+    give_back()

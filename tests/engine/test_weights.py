@@ -132,3 +132,25 @@ def test_a_bias_against_the_config_is_refused(tmp_path, kind):
     rewrite(tmp_path, change)
     with pytest.raises(InvalidInput, match=r"k_proj\.bias' is (there|missing), against config"):
         load_all(tmp_path)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_table_beside_a_head_of_its_own_stays_as_narrow_as_the_file(
+    tmp_path, monkeypatch, is_tied
+):
+    """Looked up and widened it gives the same numbers as widened and looked up."""
+    save_tiny_model(tmp_path, tie_word_embeddings=is_tied)
+    rewrite(tmp_path, lambda all_: all_.update({n: t.bfloat16() for n, t in all_.items()}))
+    monkeypatch.setattr("warmturn.engine.linear._packing_pays", lambda _: False)
+    plain = load_all(tmp_path)
+    monkeypatch.setattr("warmturn.engine.linear._packing_pays", lambda _: True)
+    packed = load_all(tmp_path)
+    assert plain.embedding.dtype == (torch.float32 if is_tied else torch.bfloat16)
+    assert packed.embedding.dtype == torch.bfloat16
+    assert torch.equal(packed.embedding.float(), plain.embedding.float())
+    assert (plain.head.weight is plain.embedding) == is_tied
+
+
+def test_a_wider_file_does_not_make_the_table_wider(tmp_path):
+    save_tiny_model(tmp_path, tie_word_embeddings=False)
+    assert load_all(tmp_path, torch.bfloat16).embedding.dtype == torch.bfloat16
