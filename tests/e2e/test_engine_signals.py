@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -90,3 +91,20 @@ def test_after_a_kill_the_same_paths_can_be_used_again(tmp_path, smollm_dir):
     assert again.sockets() == ["kv.sock", "replay.sock"]
     assert again.stop(signal.SIGTERM)[0] == 0
     assert again.sockets() == []
+
+
+def test_an_engine_started_for_a_measurement_does_not_outlive_it(smollm_dir):
+    """Kill the one who measures; its engine notices that nobody holds the pipe any more."""
+    script = (
+        "import sys, time\n"
+        "from warmturn.probe.local_engine import running_engine\n"
+        "with running_engine('--model', sys.argv[1], '--num-blocks', '16') as facts:\n"
+        "    print(facts['pid'], flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(smollm_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as measuring:
+        engine = psutil.Process(int(measuring.stdout.readline()))
+        measuring.kill()
+    psutil.wait_procs([engine], timeout=20)
+    assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE

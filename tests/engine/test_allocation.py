@@ -5,12 +5,9 @@ import pytest
 import torch
 
 from tests.support.tiny_models import save_tiny_model
-from warmturn.engine import executor
-from warmturn.engine.allocation import allocating, give_back_freed_memory
+from warmturn.engine.allocation import allocating
 from warmturn.engine.executor import Executor
 from warmturn.errors import InvalidInput
-from warmturn.replica.step import Step, Work
-from warmturn.types import RequestId
 
 HUGE = 1 << 60
 
@@ -56,21 +53,3 @@ def test_no_threads_are_refused(tmp_path):
 def test_a_model_shorter_than_two_blocks_warms_up_within_its_length(tmp_path, longest):
     save_tiny_model(tmp_path, max_position_embeddings=longest)
     Executor(tmp_path, dtype="float32", num_blocks=4).warm_up()
-
-
-def test_freed_memory_is_given_back_after_loading_and_after_long_steps_only(tmp_path, monkeypatch):
-    save_tiny_model(tmp_path, max_position_embeddings=2048)
-    given_back = []
-    monkeypatch.setattr(executor, "give_back_freed_memory", lambda: given_back.append(1))
-    runner = executor.Executor(tmp_path, dtype="float32", num_blocks=70, block_size=16)
-    assert len(given_back) == 1
-    for num_tokens, expected in ((executor.TRIMMED_FROM_TOKENS - 1, 1), (1024, 2)):
-        tokens, blocks = np.zeros(num_tokens, np.int32), np.arange(64, dtype=np.int32)
-        work = Work(RequestId("a"), tokens, 0, blocks, samples=True, is_decode=False)
-        runner.logits(Step(1, (work,)))
-        assert len(given_back) == expected
-
-
-def test_giving_memory_back_does_nothing_where_the_c_library_cannot(monkeypatch):
-    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    give_back_freed_memory()

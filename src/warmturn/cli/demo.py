@@ -9,7 +9,7 @@ import typer
 
 from warmturn.cli.engine import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
-from warmturn.errors import MissingExtra
+from warmturn.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,10 +63,11 @@ def demo(
 
     shape = SEED_SHAPE if seed_shape else Shape(turns, system_tokens, user_tokens, reply_tokens)
     console = Console(stderr=json_file == "-")
-    num_blocks = 2 * (shape.longest_tokens // 16 + 2)  # room for a warm and a cold turn
-    options = ["--model", model, "--dtype", dtype, "--num-blocks", str(num_blocks)]
     with ExitStack() as stack:
         with console.status("starting the engine (fetches the model the first time) ..."):
+            _refuse_too_long(shape, model)
+            num_blocks = 2 * (shape.longest_tokens // 16 + 2)  # room for a warm and a cold turn
+            options = ["--model", model, "--dtype", dtype, "--num-blocks", str(num_blocks)]
             facts = stack.enter_context(running_engine(*options, "--exact-continuation"))
         _print_head(facts, shape, console)
         played = _play(stack.enter_context(Client(facts["url"])), shape, facts, console)
@@ -74,6 +75,19 @@ def demo(
     _print_totals(result, console)
     write_json(result, json_file)
     raise typer.Exit(0 if result["outputs_equal"] and result["bounds_hold"] else 1)
+
+
+def _refuse_too_long(shape: "Shape", model: str) -> None:
+    """Raise `InvalidInput` for a conversation the model cannot hold, before anything starts."""
+    from warmturn.engine.fetch import resolve_model
+    from warmturn.engine.model_config import ModelConfig
+
+    limit = ModelConfig.from_directory(resolve_model(model)).max_position_embeddings
+    if shape.longest_tokens > limit:
+        raise InvalidInput(
+            f"the last turn would have {shape.longest_tokens} tokens with its reply, {model} holds "
+            f"{limit}; lower --turns, --system-tokens, --user-tokens or --reply-tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True)

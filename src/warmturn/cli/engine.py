@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import os
+import signal
+import sys
+import threading
 from typing import Annotated, Any, Literal
 
 import typer
@@ -60,6 +64,9 @@ def engine(
         str | None, typer.Option(help="Answer replay requests on this ZMQ endpoint.")
     ] = None,
     kv_events_topic: Annotated[str, typer.Option(help="ZMQ topic of the events.")] = "",
+    stop_with_stdin: Annotated[
+        bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.")
+    ] = False,
     json_file: Annotated[
         str | None,
         typer.Option("--json", help="Write address and sizes here once it listens; - for stdout."),
@@ -70,6 +77,8 @@ def engine(
     JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes.
     """
     check_json_target(json_file)
+    if stop_with_stdin:
+        threading.Thread(target=_stop_with_stdin, daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         from warmturn.engine.assembly import EngineOptions, EngineServer
@@ -103,6 +112,13 @@ def engine(
     )
     facts = {"url": url_of(listener), **server.facts}
     asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
+
+
+def _stop_with_stdin() -> None:
+    """Stop when whoever holds the other end of the pipe is gone, however it went."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _announce(facts: dict[str, Any], json_file: str | None) -> None:

@@ -1,12 +1,11 @@
 """Large memory that may not be had: one clear error instead of what each library raises."""
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from warmturn.errors import InvalidInput
 
-__all__ = ["allocating", "give_back_freed_memory"]
+__all__ = ["allocating"]
 
 
 @contextmanager
@@ -22,14 +21,3 @@ def allocating(what: str, num_bytes: int, *, remedy: str) -> Iterator[None]:
         raise InvalidInput(
             f"{what} needs {num_bytes / 1e9:,.1f} GB of memory, more than can be had; {remedy}"
         ) from error
-
-
-def give_back_freed_memory() -> None:
-    """Return memory that is freed but kept by the C library to the system, where it can.
-
-    glibc keeps holes of freed temporaries, tens of megabytes after a long prefill: resident for
-    nothing. Does nothing under other C libraries. Takes milliseconds.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.pool import Pool
 from warmturn.engine.executor import Device, Dtype, Executor
+from warmturn.engine.heap import give_back, share_arenas
 from warmturn.engine.loop import Engine
 from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.model_config import ModelConfig
@@ -62,6 +63,7 @@ class EngineServer:
     def __init__(self, options: EngineOptions) -> None:
         """Load the model and allocate the pool. Raises `InvalidInput`, `UnsupportedModel`."""
         self._options = options
+        share_arenas(2)
         scheme = scheme_named(options.hash_scheme)
         self._executor = Executor(
             options.model_dir,
@@ -71,6 +73,7 @@ class EngineServer:
             device=options.device,
             num_threads=options.threads,
         )
+        give_back()  # what loading left
         config = self._executor.config
         self._renderer = Renderer.from_directory(options.model_dir)
         _check_vocabulary(self._renderer, config, options.model_dir)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warmturn.engine.allocation import give_back_freed_memory
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.attention import Attention
 from warmturn.engine.batch import lay_out
@@ -25,11 +24,6 @@ __all__ = ["Device", "Dtype", "Executor", "load"]
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Device: TypeAlias = Literal["cpu", "cuda"]
-
-
-TRIMMED_FROM_TOKENS = 512
-"""Steps from this size leave tens of megabytes of freed temporaries; giving them back takes
-milliseconds, the step itself a good part of a second and more."""
 
 
 class Executor:
@@ -75,7 +69,6 @@ class Executor:
         self._attention = Attention(
             self.kv, self._model.config, num_threads=torch.get_num_threads()
         )
-        give_back_freed_memory()  # what loading used and freed
 
     @property
     def config(self) -> ModelConfig:
@@ -117,10 +110,7 @@ class Executor:
         for work in step.works:
             self._check(work)
         batch = lay_out(step.works, block_size=self.kv.block_size, device=self._model.device)
-        logits = forward(self._model, self.kv, self._attention, batch)
-        if step.num_tokens >= TRIMMED_FROM_TOKENS:
-            give_back_freed_memory()
-        return logits
+        return forward(self._model, self.kv, self._attention, batch)
 
     def _check(self, work: Work) -> None:
         """Refuse work that would read or write outside its blocks: the plan's mistake."""

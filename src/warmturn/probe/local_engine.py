@@ -20,21 +20,25 @@ def running_engine(*options: str, timeout_s: float = 600.0) -> Iterator[dict[str
     """Start `warmturn engine OPTIONS` on a free port; stop it when the block ends.
 
     Yields what the engine says of itself (`--json`): `url`, `model`, `pid`, sizes. The time-out
-    covers the first download of the model. Raises `PeerError` with the engine's last line
-    when it does not start.
+    covers the first download of the model. Should this process die, the engine stops too: it
+    watches its standard input. Raises `PeerError` with the engine's last line when it does
+    not start.
     """
     with tempfile.TemporaryDirectory() as folder:
         ready, log_path = Path(folder) / "ready.json", Path(folder) / "engine.log"
-        command = [sys.executable, "-m", "warmturn", "engine", "--port", "0", *options]
+        command = [sys.executable, "-m", "warmturn", "engine", "--port", "0", "--stop-with-stdin"]
         with log_path.open("w") as log:
             process = subprocess.Popen(  # noqa: S603 - our own command line
-                [*command, "--json", str(ready)], stdout=log, stderr=log
+                [*command, *options, "--json", str(ready)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
             )
         try:
             yield _wait_until_ready(process, ready, log_path, timeout_s)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.communicate(timeout=30)
 
 
 def _wait_until_ready(
