@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from warmturn.cli.engine import DEFAULT_MODEL
+from warmturn.cli.model import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import InvalidInput, MissingExtra
 

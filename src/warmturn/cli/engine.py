@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from warmturn.cli.model import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import MissingExtra
 
 __all__ = ["engine"]
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 
 log = logging.getLogger("warmturn.engine")
 
