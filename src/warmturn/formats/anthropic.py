@@ -24,7 +24,7 @@ _FINISH_REASONS = {
     "max_tokens": "length",
     "tool_use": "tool_calls",
 }
-_OWN_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking"}
+_OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 
 
 def openai_messages(messages: Iterable[JsonObject]) -> tuple[JsonObject, ...]:
@@ -92,11 +92,11 @@ def _recognises(record: JsonObject) -> bool:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return False
-    tools = body.get("tools")
+    tools = body.get("tools") if isinstance(body.get("tools"), list) else []
     return (
         "system" in body
         or _is_message(response)
-        or any(isinstance(t, dict) and "input_schema" in t for t in tools or ())
+        or any(isinstance(t, dict) and "input_schema" in t for t in tools)
         or any(block.get("type") in _OWN_BLOCKS for block in _all_blocks(messages))
     )
 

@@ -16,7 +16,7 @@ from warmturn.formats.record import JsonObject, LoggedRequest
 
 __all__ = ["CODEX"]
 
-_LINE_TYPES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted"}
+_LINE_TYPES = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
@@ -42,7 +42,7 @@ class _Rollout:
             "event_msg": self._add_event,
             "compacted": self._add_summary,
         }
-        kind = entry.value.get("type")
+        kind = fields.text(entry.value, "type")
         if payload is None or kind not in readers:
             raise InvalidInput("this line is not {timestamp, type, payload} of a rollout")
         return readers[kind](entry, payload)
@@ -116,7 +116,7 @@ class _Rollout:
 
 def _made_by_model(item: JsonObject) -> JsonObject | None:
     """Return the part of an assistant message that an item is, None for input."""
-    kind = item.get("type")
+    kind = fields.text(item, "type")
     if kind == "message" and item.get("role") == "assistant":
         return {"content": _text(item.get("content"))}
     if kind == "reasoning":

@@ -106,11 +106,9 @@ def _seconds(value: object) -> float | None:
 def _iso_seconds(value: str) -> float | None:
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp()
 
 
 def _check_message(message: object, name: str) -> None:

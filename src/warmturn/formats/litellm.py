@@ -46,7 +46,9 @@ def _convert(entry: Entry) -> Iterator[LoggedRequest]:
         "prompt_tokens": fields.count(payload, "prompt_tokens"),
         "completion_tokens": fields.count(payload, "completion_tokens"),
     }
-    request = request_parts({**parameters, "messages": payload.get("messages")})
+    prompt = payload["messages"]
+    name = "prompt" if isinstance(prompt, str) else "messages"
+    request = request_parts({**parameters, name: prompt})
     yield joined(entry, own, request, _response_parts(payload.get("response")))
 
 
@@ -66,14 +68,9 @@ def _response_parts(response: object) -> JsonObject:
 
 def _refuse_redacted(messages: object) -> None:
     """Raise for a payload whose prompt was taken out before it was written."""
-    contents = (
-        [m.get("content") for m in messages if isinstance(m, dict)]
-        if messages and (isinstance(messages, list))
-        else [messages]
-    )
-    if any(not content or content == _REDACTED for content in contents[:1]) or (
-        _REDACTED in contents
-    ):
+    listed = messages if isinstance(messages, list) else []
+    contents = [message.get("content") for message in listed if isinstance(message, dict)]
+    if not messages or _REDACTED in (messages, *contents):
         raise InvalidInput(
             "the prompt is redacted; log again with turn_off_message_logging set to false"
         )

@@ -15,9 +15,8 @@ __all__ = ["is_response", "reply_parts", "usage_parts"]
 
 def is_response(value: object) -> bool:
     """Whether this is an OpenAI response or a list of its streamed chunks."""
-    if isinstance(value, list):
-        return bool(value) and is_response(value[0])
-    return isinstance(value, dict) and isinstance(value.get("choices"), list)
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and isinstance(first.get("choices"), list)
 
 
 def reply_parts(response: JsonObject | list[Any]) -> JsonObject:

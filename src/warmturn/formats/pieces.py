@@ -81,7 +81,7 @@ def _zstd(stream: BinaryIO) -> BinaryIO:
     except ImportError as error:
         raise MissingExtra("reading zstd", extra="zst") from error
     reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return cast("BinaryIO", _ZstdStream(reader))
+    return cast("BinaryIO", _ZstdStream(reader, zstandard.ZstdError))
 
 
 def _lines(stream: io.BufferedReader, source: str) -> Iterator[Piece | BadLine]:
@@ -175,18 +175,19 @@ def _too_long(source: str, number: int) -> BadLine:
 class _ZstdStream(io.RawIOBase):
     """zstandard's reader under Python's stream protocol; its errors become OSError."""
 
-    def __init__(self, reader: BinaryIO) -> None:
+    def __init__(self, reader: BinaryIO, failure: type[Exception]) -> None:
         self._reader = reader
+        self._failure = failure
 
     def readable(self) -> bool:
+        """Always."""
         return True
 
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        import zstandard  # noqa: PLC0415 - optional, imported before
-
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill `buffer` and return how many bytes that took."""
         try:
             data = self._reader.read(len(buffer))
-        except zstandard.ZstdError as error:
+        except self._failure as error:
             raise OSError(str(error)) from error
         buffer[: len(data)] = data
         return len(data)

@@ -23,8 +23,8 @@ with some hundred lines about its start."""
 def read_log(
     paths: Iterable[str | Path],
     *,
-    format: str | None = None,
-    strict: bool = False,  # noqa: A002
+    format: str | None = None,  # noqa: A002 - the name users know from --format
+    strict: bool = False,
 ) -> Iterator[LoggedRequest | BadLine]:
     """Yield the requests of log files in order; `-` is standard input.
 
@@ -55,13 +55,16 @@ def _read_file(
     if str(path) == "-":
         yield from _read(sys.stdin.buffer, "-", chosen, strict=strict)
         return
+    with _opened(path) as stream:
+        yield from _read(stream, str(path), chosen, strict=strict)
+
+
+def _opened(path: str | Path) -> BinaryIO:
     try:
-        stream = Path(path).open("rb")
+        return Path(path).open("rb")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(f"cannot read the log {path}: {reason}; check the path") from error
-    with stream:
-        yield from _read(stream, str(path), chosen, strict=strict)
 
 
 def _read(
@@ -69,11 +72,16 @@ def _read(
 ) -> Iterator[LoggedRequest | BadLine]:
     try:
         for item in _requests(pieces(stream, source=source), source, chosen):
-            if strict and isinstance(item, BadLine):
-                raise InvalidInput(f"line {item.line}: {item.reason}")
+            if strict:
+                _refuse_bad(item)
             yield item
     except InvalidInput as error:
         raise InvalidInput(f"{source}: {error}") from error
+
+
+def _refuse_bad(item: LoggedRequest | BadLine) -> None:
+    if isinstance(item, BadLine):
+        raise InvalidInput(f"line {item.line}: {item.reason}")
 
 
 def _requests(
@@ -86,7 +94,8 @@ def _requests(
         if first is not None:
             chosen = format_named(detect_format(chain((first,), lines)))
     if chosen is None:
-        yield from head or (BadLine(source, 1, "the file is empty"),)
+        bad = [piece for piece in head if isinstance(piece, BadLine)]
+        yield from bad or [BadLine(source, 1, "the file is empty")]
         return
     entry = _text_entry if chosen.is_text else _json_entry
     yield from chosen.read(entry(piece, source) for piece in chain(head, cut))

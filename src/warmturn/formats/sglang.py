@@ -30,15 +30,14 @@ class _Log:
     def __init__(self) -> None:
         self._received: dict[str, Entry] = {}
 
-    def add(self, entry: Entry) -> Iterator[LoggedRequest]:
+    def add(self, entry: Entry) -> Iterator[LoggedRequest | BadLine]:
         record = entry.value
         rid = fields.text(record, "rid")
         body, response = _opened(record)
         if record.get("event") == "request.received" and rid:
             self._received[rid] = entry
             if len(self._received) > MAX_OPEN_REQUESTS:
-                oldest = self._received.pop(next(iter(self._received)))
-                yield _request(oldest, *_opened(oldest.value))
+                yield _unanswered(self._received.pop(next(iter(self._received))))
             return
         received = self._received.pop(rid, None) if rid else None
         if received is not None and not (body.get("text") or body.get("input_ids")):
@@ -46,11 +45,7 @@ class _Log:
         yield _request(entry, body, response)
 
     def finish(self) -> Iterator[LoggedRequest | BadLine]:
-        for entry in self._received.values():
-            try:
-                yield _request(entry, *_opened(entry.value))
-            except InvalidInput as error:
-                yield entry.bad(str(error))
+        yield from map(_unanswered, self._received.values())
 
 
 def _opened(record: JsonObject) -> tuple[JsonObject, Any]:
@@ -66,6 +61,13 @@ def _recognises(record: JsonObject) -> bool:
     meta = response.get("meta_info") if isinstance(response, dict) else None
     generates = "input_ids" in body or ("text" in body and "sampling_params" in body)
     return isinstance(meta, dict) or generates or ("event" in record and "obj" in record)
+
+
+def _unanswered(entry: Entry) -> LoggedRequest | BadLine:
+    try:
+        return _request(entry, *_opened(entry.value))
+    except InvalidInput as error:
+        return entry.bad(str(error))
 
 
 def _request(entry: Entry, body: JsonObject, response: Any) -> LoggedRequest:

@@ -90,7 +90,10 @@ def _tools(value: Any) -> tuple[JsonObject, ...] | None:
             value = msgspec.json.decode(value) if value.strip() else None
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidInput(f"tools is no JSON: {error}") from error
-    return fields.tools(value)
+    tools = fields.tools(value)
+    if tools is None:
+        return None
+    return tuple(t if "function" in t else {"type": "function", "function": t} for t in tools)
 
 
 SHAREGPT = Format(

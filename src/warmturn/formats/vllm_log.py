@@ -58,7 +58,8 @@ class _Log:
     """Reads one log: a queue of requests in the order they were received."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[int, _Pending] = {}  # by line, in the order of the log
+        self._line_of: dict[str, int] = {}  # a request id's newest line
         self._num_chars = 0
         self._num_without_prompt = 0
         self._num_requests = 0
@@ -85,7 +86,7 @@ class _Log:
 
     def _add_prompt(self, entry: Entry, event: re.Match[str]) -> None:
         adapter = _ADAPTER.search(event["rest"])
-        known = self._pending.get(event["id"])
+        known = self._find(event["id"])
         if not event["rest"].startswith("prompt: "):
             if known is None:
                 self._num_without_prompt += 1
@@ -99,14 +100,22 @@ class _Log:
             "prompt_text": _text(event["rest"], "prompt"),
             "prompt_token_ids": _ids(event["rest"], "prompt_token_ids"),
         }
+        if prompt["prompt_text"] is None and prompt["prompt_token_ids"] is None:
+            raise InvalidInput("the request has no prompt in text or tokens")
         pending = _Pending(entry, prompt, num_chars=len(entry.value))
-        self._pending[event["id"]] = pending
+        self._pending[entry.line] = pending
+        self._line_of[event["id"]] = entry.line
         self._num_chars += pending.num_chars
         self._num_requests += 1
 
+    def _find(self, request_id: str) -> _Pending | None:
+        line = self._line_of.get(request_id)
+        return None if line is None else self._pending.get(line)
+
     def _add_reply(self, event: re.Match[str]) -> None:
         """Take a whole reply; pieces of a streamed one are repeated by its last line."""
-        pending = self._pending.get(event["id"]) or self._pending.get(f"{event['id']}-0")
+        # Completions are received as ID-0, ID-1 … and answered as ID.
+        pending = self._find(event["id"]) or self._find(f"{event['id']}-0")
         if pending is None or (event["stream"] and "delta" in event["stream"]):
             return
         reply = pending.reply or {}
@@ -122,11 +131,13 @@ class _Log:
     def _ready(self) -> Iterator[LoggedRequest]:
         """Give out the oldest requests that have their reply, or that must make room."""
         while self._pending:
-            request_id, oldest = next(iter(self._pending.items()))
+            line, oldest = next(iter(self._pending.items()))
             complete = oldest.reply is not None and "reply_text" in oldest.reply
             if not complete and self._num_chars <= MAX_PENDING_CHARS:
                 return
-            del self._pending[request_id]
+            del self._pending[line]
+            if self._line_of.get(oldest.prompt["request_id"]) == line:
+                del self._line_of[oldest.prompt["request_id"]]
             self._num_chars -= oldest.num_chars
             yield _request(oldest)
 
@@ -198,12 +209,11 @@ def _time_s(line: str) -> float | None:
     found = _TIME.search(line)
     if found is None:
         return None
-    year, *rest = found.groups()
+    year, month, day, hour, minute, second = (int(part or _YEAR) for part in found.groups())
     try:
-        moment = datetime(int(year or _YEAR), *map(int, rest), tzinfo=UTC)  # type: ignore[arg-type]
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         return None
-    return moment.timestamp()
 
 
 VLLM_LOG = Format(
