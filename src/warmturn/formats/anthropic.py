@@ -92,7 +92,7 @@ def _recognises(record: JsonObject) -> bool:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return False
-    tools = body.get("tools") if isinstance(body.get("tools"), list) else []
+    tools = body["tools"] if isinstance(body.get("tools"), list) else []
     return (
         "system" in body
         or _is_message(response)
