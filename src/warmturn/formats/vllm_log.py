@@ -123,7 +123,7 @@ class _Log:
         reason = re.search(r"finish_reason: (\w+)\s*$", event["rest"])
         reply.update({"reply_text": text} if text is not None else {})
         reply.update({"reply_token_ids": ids} if ids is not None else {})
-        if reason and reason[1] != "None":
+        if reason and reason[1] not in ("None", "streaming_complete"):  # no reason of an engine
             reply["finish_reason"] = reason[1]
         reply["end_s"] = _time_s(event.string)
         pending.reply = reply
