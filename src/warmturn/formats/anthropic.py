@@ -132,7 +132,7 @@ def _content(blocks: list[JsonObject]) -> str | list[JsonObject] | None:
     parts = [part for part in map(_part, blocks) if part is not None]
     if not parts:
         return None
-    if len(parts) == 1 and parts[0]["type"] == "text":
+    if len(parts) == 1 and parts[0].get("type") == "text":
         text: str = parts[0]["text"]
         return text
     return parts

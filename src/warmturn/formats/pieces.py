@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -55,7 +55,7 @@ def pieces(stream: BinaryIO, *, source: str) -> Iterator[Piece | BadLine]:
         for piece in cut(plain, source):
             number = piece.number if isinstance(piece, Piece) else piece.line
             yield piece
-    except (EOFError, zlib.error, OSError) as error:
+    except (EOFError, OSError) as error:
         yield BadLine(source, number + 1, f"reading stopped here: {error}")
 
 
@@ -63,25 +63,25 @@ def _decompressed(stream: BinaryIO) -> io.BufferedReader:
     buffered = _buffered(stream)
     magic = buffered.peek(len(_ZSTD_MAGIC))
     if magic.startswith(_GZIP_MAGIC):
-        return _buffered(cast("BinaryIO", gzip.GzipFile(fileobj=buffered)))
+        return _buffered(_Unpacked(gzip.GzipFile(fileobj=buffered).read1, zlib.error))
     if magic.startswith(_ZSTD_MAGIC):
         return _buffered(_zstd(buffered))
     return buffered
 
 
-def _buffered(stream: BinaryIO) -> io.BufferedReader:
+def _buffered(stream: BinaryIO | io.RawIOBase) -> io.BufferedReader:
     if isinstance(stream, io.BufferedReader):
         return stream
     return io.BufferedReader(cast("io.RawIOBase", stream), buffer_size=_CHUNK_BYTES)
 
 
-def _zstd(stream: BinaryIO) -> BinaryIO:
+def _zstd(stream: io.BufferedReader) -> io.RawIOBase:
     try:
         import zstandard  # noqa: PLC0415 - optional, and only for zstd files
     except ImportError as error:
         raise MissingExtra("reading zstd", extra="zst") from error
     reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return cast("BinaryIO", _ZstdStream(reader, zstandard.ZstdError))
+    return _Unpacked(reader.read, zstandard.ZstdError)
 
 
 def _lines(stream: io.BufferedReader, source: str) -> Iterator[Piece | BadLine]:
@@ -172,11 +172,15 @@ def _too_long(source: str, number: int) -> BadLine:
     return BadLine(source, number, f"longer than {limit_mb} MB; the longest that is read")
 
 
-class _ZstdStream(io.RawIOBase):
-    """zstandard's reader under Python's stream protocol; its errors become OSError."""
+class _Unpacked(io.RawIOBase):
+    """A decompressor as a stream that gives what it has before it fails.
 
-    def __init__(self, reader: BinaryIO, failure: type[Exception]) -> None:
-        self._reader = reader
+    Python's own buffering over a decompressor would lose the last block of a file that
+    breaks off. `failure`, an error of the decompressor's own, becomes OSError.
+    """
+
+    def __init__(self, read_some: Callable[[int], bytes], failure: type[Exception]) -> None:
+        self._read_some = read_some
         self._failure = failure
 
     def readable(self) -> bool:
@@ -184,9 +188,9 @@ class _ZstdStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer` and return how many bytes that took."""
+        """Fill `buffer` as far as one read goes and return how many bytes that took."""
         try:
-            data = self._reader.read(len(buffer))
+            data = self._read_some(len(buffer))
         except self._failure as error:
             raise OSError(str(error)) from error
         buffer[: len(data)] = data
