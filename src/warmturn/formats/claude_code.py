@@ -33,12 +33,6 @@ class _Answer:
     parent: str | None
     end_s: float | None
     call_ids: list[str] = field(default_factory=list)
-    _converted: tuple[JsonObject, ...] = ()
-
-    def converted(self) -> tuple[JsonObject, ...]:
-        """The message in OpenAI form, converted once: it is in every later history."""
-        self._converted = self._converted or openai_messages([self.message])
-        return self._converted
 
 
 @dataclass(slots=True)
@@ -51,6 +45,17 @@ class _Node:
     timestamp_s: float | None = None
 
 
+@dataclass(slots=True)
+class _Branch:
+    """What the lines from a root to `tip` say. `done` has the ids of lines and answers in it."""
+
+    root: str | None = None
+    missing_parent: str | None = None
+    tip: str | None = None
+    messages: list[JsonObject] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+
+
 class _Session:
     """The tree of one session. Lines may come in any order."""
 
@@ -59,6 +64,7 @@ class _Session:
         self._nodes: dict[str, _Node] = {}
         self._answers: dict[str, _Answer] = {}
         self._results: dict[str, str] = {}  # id of a tool call -> line with its result
+        self._branch = _Branch()
 
     def add(self, entry: Entry) -> None:
         record = entry.value
@@ -104,64 +110,62 @@ class _Session:
         return answer
 
     def _request(self, answer: _Answer) -> LoggedRequest:
-        path, root = self._path(answer.parent)
+        branch = self._branch_to(answer.parent)
+        if not branch.messages:
+            raise InvalidInput("the message before this answer is not in the file")
         sent = self._nodes.get(answer.parent or "")
         parts: JsonObject = {
-            "conversation_id": self._conversation_id(answer, root),
-            "messages": tuple(self._history(path)),
+            "conversation_id": self._conversation_id(answer.entry.value, branch),
+            "messages": tuple(branch.messages),
             "timestamp_s": sent.timestamp_s if sent else None,
             "end_s": answer.end_s,
         }
-        if not parts["messages"]:
-            raise InvalidInput("the message before this answer is not in the file")
         return joined(answer.entry, parts, message_parts(answer.message), level="messages")
 
-    def _path(self, uuid: str | None) -> tuple[list[_Node], str | None]:
-        """Return the lines from the root to `uuid`, and the root's missing parent, if any."""
-        path: list[_Node] = []
-        seen: set[str] = set()
-        while uuid is not None and uuid in self._nodes:
-            if uuid in seen:
-                raise InvalidInput("the parents of this line form a circle")
-            seen.add(uuid)
-            path.append(self._nodes[uuid])
-            uuid = path[-1].parent
-        return path[::-1], uuid
+    def _branch_to(self, uuid: str | None) -> _Branch:
+        """Return what the lines from the root to `uuid` say.
 
-    def _history(self, path: list[_Node]) -> Iterator[JsonObject]:
-        """What the lines of a path say, each answer once, its tool results after it.
+        Most answers go on where the one before was asked: that branch is grown.
+        """
+        steps: dict[str, _Node] = {}
+        while uuid is not None and uuid != self._branch.tip and uuid in self._nodes:
+            if uuid in steps:
+                raise InvalidInput("the parents of this line form a circle")
+            steps[uuid] = self._nodes[uuid]
+            uuid = steps[uuid].parent
+        path = list(steps)[::-1]
+        if uuid is None or uuid != self._branch.tip:
+            self._branch = _Branch(root=path[0] if path else None, missing_parent=uuid)
+        for step in path:
+            self._grow(self._branch, steps[step])
+            self._branch.tip = step
+        return self._branch
+
+    def _grow(self, branch: _Branch, node: _Node) -> None:
+        """Add what a line says: an answer once, and its tool results after it.
 
         Results of parallel calls hang on different lines of one answer: most of them are
         not on the path and are fetched by the id of their call.
         """
-        done: set[int] = set()
-        for node in path:
-            if id(node.answer or node) in done:
-                continue
-            done.add(id(node.answer or node))
-            if node.answer is None:
-                yield from node.said
-                continue
-            yield from node.answer.converted()
-            for call_id in node.answer.call_ids:
-                result = self._nodes.get(self._results.get(call_id, ""))
-                if result is not None and id(result) not in done:
-                    done.add(id(result))
-                    yield from result.said
+        if id(node.answer or node) in branch.done:
+            return
+        branch.done.add(id(node.answer or node))
+        if node.answer is None:
+            branch.messages += node.said
+            return
+        branch.messages += openai_messages([node.answer.message])
+        for call_id in node.answer.call_ids:
+            result = self._nodes.get(self._results.get(call_id, ""))
+            if result is not None and id(result) not in branch.done:
+                branch.done.add(id(result))
+                branch.messages += result.said
 
-    def _conversation_id(self, answer: _Answer, missing_parent: str | None) -> str:
-        record = answer.entry.value
-        branch = fields.text(record, "agentId")
-        if branch is None and record.get("isSidechain") is True:
-            branch = self._root_of(answer)
-        branch = branch or missing_parent
-        return self._id if branch is None else f"{self._id}/{branch}"
-
-    def _root_of(self, answer: _Answer) -> str | None:
-        uuid = root = answer.parent
-        while uuid is not None and uuid in self._nodes:
-            root, uuid = uuid, self._nodes[uuid].parent
-        return root
+    def _conversation_id(self, record: JsonObject, branch: _Branch) -> str:
+        side = fields.text(record, "agentId")
+        if side is None and record.get("isSidechain") is True:
+            side = branch.root
+        side = side or branch.missing_parent
+        return self._id if side is None else f"{self._id}/{side}"
 
 
 class _Sessions:

@@ -28,8 +28,10 @@ _CHUNK_BYTES = 2**18
 _ARRAY = re.compile(rb"\s*(?:\[\s*(?:[{\]]|\Z)|\{\s*[\r\n])")
 """How a JSON array begins, or an object written over several lines."""
 
-_OUTSIDE_TEXT = re.compile(rb'["{}\[\]]')
-_INSIDE_TEXT = re.compile(rb'["\\]')
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+"""All up to the next bracket, texts skipped whole; or up to a text that goes on in the
+next chunk."""
+_IN_TEXT = re.compile(rb'["\\]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +120,14 @@ class _Cutter:
 
     def feed(self, chunk: bytes) -> Iterator[Piece | BadLine]:
         """Take the next bytes and return the objects that end in them."""
-        at = start = 0
-        if self._skip_next:
-            at, self._skip_next = 1, False
-        while found := (_INSIDE_TEXT if self._in_text else _OUTSIDE_TEXT).search(chunk, at):
-            at = found.end()
-            mark = found[0]
-            if mark == b"\\":
-                self._skip_next = at == len(chunk)
-                at += 1
-            elif mark == b'"':
-                self._in_text = not self._in_text
+        start = 0
+        at = self._end_of_text(chunk)
+        while (at := _TO_BRACKET.match(chunk, at).end()) < len(chunk):  # type: ignore[union-attr]
+            mark = chunk[at : at + 1]
+            at += 1
+            if mark == b'"':
+                self._in_text = True
+                at = self._end_of_text(chunk, at)
             elif self._depth or mark == b"{":
                 self._depth += 1 if mark in b"{[" else -1
                 if self._depth == 0:
@@ -143,6 +142,22 @@ class _Cutter:
     def finish(self) -> Iterator[Piece | BadLine]:
         """Return what is left: an object without its end, or stray text."""
         yield from self._stray(b"")
+
+    def _end_of_text(self, chunk: bytes, at: int = 0) -> int:
+        """Return where the text that is open, if one is, ends in this chunk."""
+        if self._skip_next and chunk:
+            at, self._skip_next = 1, False
+        while self._in_text:
+            found = _IN_TEXT.search(chunk, at)
+            if found is None:
+                return len(chunk)
+            at = found.end()
+            if found[0] == b'"':
+                self._in_text = False
+            else:
+                self._skip_next = at == len(chunk)
+                at += 1
+        return at
 
     def _keep(self, data: bytes) -> None:
         if not self._kept:
