@@ -7,19 +7,15 @@ block taken evicts another). Peer: the same request on the naive model the tests
 truth, lists and dictionaries in plain Python.
 """
 
-import argparse
-import json
-import statistics
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+import output
 from warmturn.cache.pool import Pool
 from warmturn.types import HashWords, RequestId
 
@@ -87,38 +83,27 @@ def measure(*, reuse: bool, num_blocks: int) -> dict[str, list[float]]:
     return {name: values[5:] for name, values in times.items()}
 
 
-def summary(values: list[float]) -> dict[str, float]:
-    tenths = statistics.quantiles(values, n=10)
-    return {"median_ms": statistics.median(values), "p10_ms": tenths[0], "p90_ms": tenths[-1]}
+CASES = {
+    "all blocks hit": {"reuse": True, "num_blocks": 2048},
+    "no hit, room": {"reuse": False, "num_blocks": BLOCKS * (ROUNDS + 1)},
+    "no hit, every block evicts": {"reuse": False, "num_blocks": 2048},
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures; - for stdout")
-    options = parser.parse_args()
-    cases = {
-        "all blocks hit": {"reuse": True, "num_blocks": 2048},
-        "no hit, room": {"reuse": False, "num_blocks": BLOCKS * (ROUNDS + 1)},
-        "no hit, every block evicts": {"reuse": False, "num_blocks": 2048},
-    }
-    table = Table("case", "warmturn ms (p10-p90)", "dict ms (p10-p90)", "dict : warmturn")
+    options = output.parser(__doc__).parse_args()
+    table = Table("case", "warmturn ms", "dict ms", "dict : warmturn")
     results, met = {}, True
-    for name, case in cases.items():
-        ours, theirs = (summary(v) for v in measure(**case).values())  # type: ignore[arg-type]
-        ratio = theirs["median_ms"] / ours["median_ms"]
-        results[name] = {"warmturn": ours, "dict": theirs, "ratio": ratio}
-        met &= ours["median_ms"] < TARGET_MS
-        cells = (
-            f"{r['median_ms']:.3f} ({r['p10_ms']:.3f}-{r['p90_ms']:.3f})" for r in (ours, theirs)
-        )
-        table.add_row(name, *cells, f"{ratio:.1f}")
-    console = Console(stderr=options.json == "-")
-    console.print(table)
-    console.print(f"target: under {TARGET_MS} ms per request: {'met' if met else 'NOT met'}")
-    if options.json == "-":
-        print(json.dumps(results, indent=1))
-    elif options.json:
-        Path(options.json).write_text(json.dumps(results, indent=1))
+    for name, case in CASES.items():
+        times = measure(reuse=bool(case["reuse"]), num_blocks=int(case["num_blocks"]))
+        ours, theirs = (output.summary(times[who]) for who in ("warmturn", "dict"))
+        ratio = theirs["median"] / ours["median"]
+        results[name] = {"warmturn_ms": ours, "dict_ms": theirs, "ratio": ratio}
+        met &= ours["median"] < TARGET_MS
+        table.add_row(name, output.shown(ours), output.shown(theirs), f"{ratio:.1f}")
+    output.console.print(table)
+    output.console.print(f"target: under {TARGET_MS} ms per request: {output.verdict(met=met)}")
+    output.write(results, options.json)
     return 0 if met else 1
 
 

@@ -8,18 +8,15 @@ sends turn 10 twice: under the same salt (warm) and under a fresh one (cold, the
 order of the two alternates from pair to pair.
 """
 
-import argparse
-import json
 import secrets
 import statistics
 import sys
-from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+import output
 from warmturn.probe.client import Client
 from warmturn.probe.conversation import SEED_SHAPE
 from warmturn.probe.local_engine import running_engine
@@ -48,41 +45,31 @@ def measure_pair(client: Client, pair: int) -> tuple[float, float]:
 
 def main() -> int:
     """Measure, print, and return 0 when the target is met."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures; - for stdout")
+    parser = output.parser(__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
-    console = Console(stderr=True)
-    with running_engine("--dtype", options.dtype, "--num-blocks", "1600") as facts:
-        with Client(facts["url"]) as client:
-            numbers = range(options.pairs)
-            pairs = [measure_pair(client, n) for n in track(numbers, "pairs", console=console)]
-    ratios = sorted(cold / warm for warm, cold in pairs)
-    result = {
-        "dtype": facts["dtype"],
-        "warm_s": [warm for warm, _ in pairs],
-        "cold_s": [cold for _, cold in pairs],
-        "median_ratio": statistics.median(ratios),
-        "lowest_ratio": ratios[0],
-        "highest_ratio": ratios[-1],
-    }
-    table = Table("turn 10", "median TTFT", "lowest - highest")
-    for name in ("warm", "cold"):
-        times = result[f"{name}_s"]
-        median = f"{statistics.median(times) * 1e3:,.0f} ms"
-        table.add_row(name, median, f"{min(times) * 1e3:,.0f} - {max(times) * 1e3:,.0f} ms")
-    console.print(table)
-    median = result["median_ratio"]
-    console.print(
-        f"cold : warm = {median:.1f} (lowest {ratios[0]:.1f}, highest {ratios[-1]:.1f}, "
-        f"{options.pairs} pairs, {facts['dtype']}); target {TARGET_RATIO:.0f}: "
-        f"{'met' if median >= TARGET_RATIO else 'NOT met'}"
+    with (
+        running_engine("--dtype", options.dtype, "--num-blocks", "1600") as facts,
+        Client(facts["url"]) as client,
+    ):
+        numbers = track(range(options.pairs), "pairs", console=output.console)
+        pairs = [measure_pair(client, n) for n in numbers]
+    times = {"warm": [w * 1e3 for w, _ in pairs], "cold": [c * 1e3 for _, c in pairs]}
+    ratios = [cold / warm for warm, cold in pairs]
+    median = statistics.median(ratios)
+    table = Table("turn 10", "TTFT ms, median (lowest - highest)")
+    for name, values in times.items():
+        spread = f"({min(values):,.0f} - {max(values):,.0f})"
+        table.add_row(name, f"{statistics.median(values):,.0f} {spread}")
+    output.console.print(table)
+    output.console.print(
+        f"cold : warm = {median:.1f} (lowest {min(ratios):.1f}, highest {max(ratios):.1f}, "
+        f"{options.pairs} interleaved pairs, {facts['dtype']}); target {TARGET_RATIO:.0f}: "
+        f"{output.verdict(met=median >= TARGET_RATIO)}"
     )
-    if options.json == "-":
-        print(json.dumps(result, indent=1))
-    elif options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1))
+    result = {"dtype": facts["dtype"], "ttft_ms": times, "ratios": ratios, "median_ratio": median}
+    output.write(result, options.json)
     return 0 if median >= TARGET_RATIO else 1
 
 

@@ -21,3 +21,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="only the cases of one part: 4 or 4-salts (default: all parts)",
     )
+
+
+@pytest.fixture(scope="session")
+def smollm_dir() -> Path:
+    """The default model's directory; fetched on first use, skipped where it cannot be."""
+    from warmturn.engine.fetch import fetch_default_model
+    from warmturn.errors import PeerError
+
+    try:
+        return fetch_default_model()
+    except PeerError as error:
+        pytest.skip(f"no model: {error}")

@@ -45,7 +45,11 @@ class Rig:
             publish=self.published.extend,
         )
 
+    def warm_up(self):
+        self.is_warm = True
+
     def execute(self, step, choices):
+        assert self.is_warm
         self.choices.append(choices)
         return self.toy.execute(step)
 

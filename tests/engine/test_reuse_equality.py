@@ -105,7 +105,7 @@ def test_forks_of_a_conversation(executor, encode, truth):
 
 
 def test_eviction_and_return(executor, encode, truth):
-    drive = Drive(executor, num_blocks=24)
+    drive = Drive(executor, num_blocks=16)
     first = talk(drive, encode, opening(encode, "rain"), turns=2, max_tokens=16)
     talk(drive, encode, opening(encode, "chess"), turns=3, max_tokens=40)
     assert drive.num_evicted > 0

@@ -3,13 +3,13 @@
 import secrets
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from warmturn.cli.engine import DEFAULT_MODEL
 from warmturn.cli.output import write_json
-from warmturn.errors import InvalidInput
+from warmturn.errors import MissingExtra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,9 +34,10 @@ def demo(
     seed_shape: Annotated[
         bool, typer.Option("--seed-shape", help="1,500 / 150 / 350 tokens over 10 turns.")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="float32 (replies must be equal) or bfloat16.")] = (
-        "float32"
-    ),
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="In float32 all replies must be equal, in bfloat16 the first tokens."),
+    ] = "float32",
     model: Annotated[str, typer.Option(help="As for `warmturn engine`.")] = DEFAULT_MODEL,
     json_file: Annotated[
         str | None, typer.Option("--json", help="Write the result here; - for standard output.")
@@ -49,20 +50,15 @@ def demo(
     ttft_last_turn_s, ttft_last_turn_without_reuse_s, outputs_equal, and what was asked for.
     Exit code 0 only if outputs and bounds hold.
     """
-    try:
-        import httpx  # noqa: F401 - told apart from a missing file of our own
-    except ImportError as error:
-        from warmturn.errors import MissingExtra
-
-        raise MissingExtra("the demo's HTTP client", extra="engine") from error
     from rich.console import Console
 
-    from warmturn.probe.client import Client
+    try:
+        from warmturn.probe.client import Client
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"the demo ({error.name} is not installed)", extra="engine") from error
     from warmturn.probe.conversation import SEED_SHAPE, Shape
     from warmturn.probe.local_engine import running_engine
 
-    if dtype not in ("float32", "bfloat16"):
-        raise InvalidInput(f"--dtype {dtype} was asked for; the demo takes float32 or bfloat16")
     shape = SEED_SHAPE if seed_shape else Shape(turns, system_tokens, user_tokens, reply_tokens)
     console = Console(stderr=json_file == "-")
     num_blocks = 2 * (shape.longest_tokens // 16 + 2)  # room for a warm and a cold turn
@@ -110,6 +106,8 @@ def _play(
             cold = replay_without_reuse(client, list(answer.prompt_token_ids), shape)
             played.append(_Turn(turn, answer, cold))
             _add_turn(table, turn, cold, without=answer)
+    if not console.is_terminal:
+        console.print()  # a live table ends its last line only on a terminal
     return played
 
 
@@ -172,6 +170,7 @@ def _print_head(facts: dict[str, Any], shape: "Shape", console: "Console") -> No
         f"{facts['block_size']} tokens; {shape.turns} turns: {shape.system_tokens} system, "
         f"{shape.user_tokens} user, {shape.reply_tokens} reply tokens",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -195,15 +194,16 @@ def _print_totals(result: dict[str, Any], console: "Console") -> None:
     without = result["total_prefilled_tokens_without_reuse"]
     bound = result["bound_prefilled_tokens"]
     warm, cold = result["ttft_last_turn_s"], result["ttft_last_turn_without_reuse_s"]
-    lines = [
+    console.print(
         f"prefilled tokens: {with_reuse:,} with reuse, {without:,} without "
-        f"({without / with_reuse:.1f} times less); perfect reuse needs {bound:,}",
-        _growth(result),
+        f"({without / with_reuse:.1f} times less); perfect reuse needs {bound:,}\n"
+        f"{_growth(result)}\n"
         f"TTFT of the last turn: {warm * 1e3:,.0f} ms with reuse, {cold * 1e3:,.0f} ms without "
-        f"({cold / warm:.1f} times)",
-        _verdict(result),
-    ]
-    console.print("\n".join(lines), highlight=False)
+        f"({cold / warm:.1f} times)\n"
+        f"{_verdict(result)}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _growth(result: dict[str, Any]) -> str:

@@ -2,19 +2,12 @@
 
 import asyncio
 import logging
-import socket
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from warmturn.cli.output import write_json
-from warmturn.errors import InvalidInput, MissingExtra
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-    from warmturn.engine.loop import Engine
+from warmturn.errors import MissingExtra
 
 __all__ = ["engine"]
 
@@ -35,8 +28,11 @@ def engine(
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name in the API; default: the model's own.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="auto takes bfloat16 where the processor multiplies it."),
+    ] = "auto",
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it computes.")] = "cpu",
     threads: Annotated[
         int | None, typer.Option(help="Compute threads; default: all cores.")
     ] = None,
@@ -54,7 +50,8 @@ def engine(
         bool, typer.Option(help="Splice generated ids back instead of tokenising replies again.")
     ] = False,
     hash_scheme: Annotated[
-        str, typer.Option(help="native, or vLLM's sha256 or sha256_cbor, bit for bit.")
+        Literal["native", "sha256", "sha256_cbor"],
+        typer.Option(help="Block hashes: our own, or vLLM's, bit for bit."),
     ] = "native",
     kv_events: Annotated[
         str | None, typer.Option(help="Publish KV events on this ZMQ endpoint (ipc://PATH).")
@@ -74,20 +71,21 @@ def engine(
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        from warmturn.engine.assembly import EngineOptions, EngineServer, bind
+        from warmturn.engine.assembly import EngineOptions, EngineServer
         from warmturn.engine.fetch import resolve_model
+        from warmturn.engine.listening import listening_socket
     except ModuleNotFoundError as error:
         what = f"the embedded engine ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
 
-    listener = bind(host, port)
+    listener = listening_socket(host, port)
     model_dir = resolve_model(model)
     server = EngineServer(
         EngineOptions(
             model_dir=model_dir,
             model_name=served_model_name or model_dir.name,
-            dtype=choice("--dtype", dtype, get_args(Dtype)),
-            device=choice("--device", device, get_args(Device)),
+            dtype=dtype,
+            device=device,
             threads=threads,
             num_blocks=num_blocks,
             block_size=block_size,

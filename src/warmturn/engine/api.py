@@ -1,6 +1,6 @@
 """What goes into the embedded engine and what comes out, in tokens. Text lives in the server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -104,10 +104,10 @@ class TokenEngine(Protocol):
     failure: EngineFailure | None
     """Why the engine has ended and takes nothing more; None while it runs."""
 
-    def generate(self, request: EngineRequest) -> AsyncIterator[TokenOutput]:
+    def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:
         """Yield the outputs of `request` as steps complete.
 
-        Raises `NeverFits` before the first output. Closing the iterator early cancels
+        Raises `NeverFits` before the first output. Closing the generator early cancels
         the request and frees its blocks at once.
         """
         ...

@@ -1,1 +1,36 @@
-"""Files and bodies in: OpenAI request bodies now, logs and traces later. Parses and validates; renders nothing."""
+"""Files and bodies in: OpenAI request bodies now, logs and traces later.
+
+Comes in: bytes. Goes out: frozen requests whose every field has been checked, or
+`InvalidRequest` that names the field. Renders nothing and knows neither template,
+tokenizer nor engine.
+"""
+
+from warmturn.formats.body import read_json
+from warmturn.formats.generation import Generation, StreamOptions
+from warmturn.formats.openai import (
+    DetokenizeRequest,
+    GenerateRequest,
+    TokenizeRequest,
+    chat_request,
+    completion_request,
+    detokenize_request,
+    ignored_fields,
+    tokenize_request,
+)
+from warmturn.formats.prompt import ChatPrompt, TextPrompt
+
+__all__ = [
+    "ChatPrompt",
+    "DetokenizeRequest",
+    "GenerateRequest",
+    "Generation",
+    "StreamOptions",
+    "TextPrompt",
+    "TokenizeRequest",
+    "chat_request",
+    "completion_request",
+    "detokenize_request",
+    "ignored_fields",
+    "read_json",
+    "tokenize_request",
+]

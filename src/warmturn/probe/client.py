@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -53,7 +53,7 @@ class Client:
         self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=False)
         self._clock = clock
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         """Use the client in a `with` block."""
         return self
 

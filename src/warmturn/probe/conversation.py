@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from warmturn.errors import InvalidInput, PeerError
 from warmturn.probe.client import Answer, Client, Message
@@ -87,13 +88,12 @@ def play(
     Special tokens stay in the text, so that what comes back is what was generated.
     `margins`: also ask for the log-probabilities that `Answer.first_margin` needs.
     """
-    messages: list[Message] = []
-    fields = {"logprobs": True, "top_logprobs": 2} if margins else {}
+    script = _Script(client, shape, model, salt)
+    fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 2} if margins else {}
+    fields |= {"model": model, "cache_salt": salt, **_reply_fields(shape)}
+    messages = [script.system()]
     for turn in range(1, shape.turns + 1):
-        if turn == 1:
-            messages.append(_system(client, shape, model))
-        messages.append(_user(client, shape, turn, messages, model, salt))
-        fields |= {"model": model, "cache_salt": salt, **_reply_fields(shape)}
+        messages.append(script.user(turn, messages))
         answer = client.chat(messages, **fields)
         _expect_length(answer, shape, turn)
         messages.append({"role": "assistant", "content": answer.text})
@@ -106,7 +106,7 @@ def replay_without_reuse(client: Client, prompt_token_ids: list[int], shape: Sha
     return client.complete(prompt_token_ids, cache_salt=salt, **_reply_fields(shape))
 
 
-def _reply_fields(shape: Shape) -> dict[str, object]:
+def _reply_fields(shape: Shape) -> dict[str, Any]:
     return {
         "temperature": 0,
         "max_tokens": shape.reply_tokens,
@@ -125,33 +125,40 @@ def _expect_length(answer: Answer, shape: Shape, turn: int) -> None:
         )
 
 
-def _system(client: Client, shape: Shape, model: str) -> Message:
-    """Cut the handbook so that a prompt of it alone has `system_tokens` tokens."""
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """Writes messages of the wanted lengths, as this server's `/tokenize` counts them."""
 
-    def count(text: str) -> int:
-        body = [{"role": "system", "content": text}]
-        return _count(client, body, model, add_generation_prompt=False)
+    client: Client
+    shape: Shape
+    model: str
+    salt: str
 
-    text = _fill(count, shape.system_tokens, "", HANDBOOK, what="--system-tokens")
-    return {"role": "system", "content": text}
+    def system(self) -> Message:
+        """Cut the handbook so that a prompt of it alone has `system_tokens` tokens."""
 
+        def count(text: str) -> int:
+            return self._count([{"role": "system", "content": text}], add_generation_prompt=False)
 
-def _user(
-    client: Client, shape: Shape, turn: int, before: list[Message], model: str, salt: str
-) -> Message:
-    """Cut a question so that the whole prompt has the length of this turn."""
+        wanted = self.shape.system_tokens
+        text = _fill(count, wanted, "", HANDBOOK, what="--system-tokens")
+        return {"role": "system", "content": text}
 
-    def count(text: str) -> int:
-        body = [*before, {"role": "user", "content": text}]
-        return _count(client, body, model, add_generation_prompt=True, cache_salt=salt)
+    def user(self, turn: int, before: list[Message]) -> Message:
+        """Cut a question so that the whole prompt has the length of this turn."""
 
-    opening = f"{turn}. {QUESTIONS[(turn - 1) % len(QUESTIONS)]} "
-    text = _fill(count, shape.prompt_tokens(turn), opening, DETAILS, what="--user-tokens")
-    return {"role": "user", "content": text}
+        def count(text: str) -> int:
+            messages = [*before, {"role": "user", "content": text}]
+            return self._count(messages, cache_salt=self.salt)
 
+        opening = f"{turn}. {QUESTIONS[(turn - 1) % len(QUESTIONS)]} "
+        wanted = self.shape.prompt_tokens(turn)
+        text = _fill(count, wanted, opening, DETAILS, what="--user-tokens")
+        return {"role": "user", "content": text}
 
-def _count(client: Client, messages: list[Message], model: str, **fields: object) -> int:
-    return int(client.post("/tokenize", {"messages": messages, "model": model, **fields})["count"])
+    def _count(self, messages: list[Message], **fields: Any) -> int:
+        body = {"messages": messages, "model": self.model, **fields}
+        return int(self.client.post("/tokenize", body)["count"])
 
 
 def _fill(count: Callable[[str], int], wanted: int, opening: str, filler: str, *, what: str) -> str:

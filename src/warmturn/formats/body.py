@@ -1,0 +1,79 @@
+"""A JSON body to a typed value: strict about types, and every refusal names its field."""
+
+import re
+from typing import Any, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from warmturn.errors import InvalidRequest
+
+__all__ = ["MAX_DEPTH", "JsonObject", "check_depth", "read_json", "typed"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+MAX_DEPTH = 32
+"""Nesting allowed in what reaches the template. Tool schemas in the wild stay far below;
+templates walk these values recursively."""
+
+T = TypeVar("T")
+
+
+def read_json(body: bytes) -> JsonObject:
+    """Return the one JSON object in `body`; of two equal keys the later one counts.
+
+    Raises `InvalidRequest` for anything else: NaN and infinities, trailing text, bytes
+    that are not UTF-8, half surrogate pairs, nesting too deep to parse.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidRequest("the body is nested too deeply to read; flatten it") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"the body is a JSON {_kind(value)}; send an object of fields")
+    return cast("JsonObject", value)
+
+
+def typed(value: object, kind: type[T], *, under: str = "") -> T:
+    """Return `value` as `kind`, a dataclass or a container of them.
+
+    `under` names the field that holds `value`, and opens the path in a refusal.
+    Fields that `kind` does not have are ignored.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, path = _read_refusal(str(error))
+        param = f"{under}{path}".removeprefix(".") or None
+        raise InvalidRequest(f"{param or 'the body'}: {what}", param=param) from error
+
+
+def check_depth(value: object, *, param: str) -> None:
+    """Raise `InvalidRequest` if `value` nests containers more than `MAX_DEPTH` deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _containers_in(outer)]
+        if not level:
+            return
+    raise InvalidRequest(f"{param} is nested more than {MAX_DEPTH} deep; flatten it", param=param)
+
+
+def _read_refusal(message: str) -> tuple[str, str]:
+    """Split msgspec's message, ``what - at `$.path[0]` ``, into what and `.path[0]`."""
+    what, _, path = message.partition(" - at `$")
+    path = path.removesuffix("`")
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", what)
+    if missing:
+        return "is missing; it is required", f"{path}.{missing[1]}"
+    return what[:1].lower() + what[1:], path
+
+
+def _containers_in(value: object) -> list[object]:
+    inner = value.values() if isinstance(value, dict) else value
+    return [item for item in cast("list[object]", inner) if isinstance(item, dict | list)]
+
+
+def _kind(value: object) -> str:
+    names = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
