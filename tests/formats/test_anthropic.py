@@ -1,8 +1,8 @@
 """Anthropic Messages in OpenAI form."""
 
 import pytest
-from tests.support.logs import DATA, read_data, read_records
 
+from tests.support.logs import DATA, read_data, read_records
 from warmturn.formats.anthropic import openai_messages
 from warmturn.formats.detect import detect_format
 from warmturn.formats.record import LoggedRequest

@@ -1,7 +1,6 @@
 """Claude Code sessions: a tree of lines."""
 
 from tests.support.logs import DATA, read_data, read_records
-
 from warmturn.formats import claude_code
 from warmturn.formats.record import LoggedRequest
 

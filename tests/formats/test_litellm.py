@@ -1,8 +1,8 @@
 """LiteLLM's logging payload."""
 
 import pytest
-from tests.support.logs import DATA, read_data, read_records
 
+from tests.support.logs import DATA, read_data, read_records
 from warmturn.formats.record import BadLine, LoggedRequest
 
 PAYLOAD = {"call_type": "acompletion", "startTime": 1.0, "model": "m", "model_parameters": {}}

@@ -1,7 +1,6 @@
 """llama.cpp server responses."""
 
 from tests.support.logs import DATA, read_data, read_records
-
 from warmturn.formats.record import LoggedRequest
 
 

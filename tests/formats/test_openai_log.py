@@ -1,8 +1,8 @@
 """OpenAI bodies, pairs, batch files and our simple form."""
 
 import pytest
-from tests.support.logs import DATA, read_data, read_records
 
+from tests.support.logs import DATA, read_data, read_records
 from warmturn.formats.record import BadLine, LoggedRequest
 
 HI = {"role": "user", "content": "Hi"}

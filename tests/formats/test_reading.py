@@ -10,8 +10,8 @@ from itertools import chain, repeat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.logs import DATA, read_data, read_records, read_text
 
+from tests.support.logs import DATA, read_data, read_records, read_text
 from warmturn.errors import InvalidInput
 from warmturn.formats.detect import FORMATS
 from warmturn.formats.reading import read_log, read_stream

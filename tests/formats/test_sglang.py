@@ -1,7 +1,6 @@
 """SGLang requests and the server's request log."""
 
 from tests.support.logs import DATA, read_data, read_records
-
 from warmturn.formats import sglang
 from warmturn.formats.record import LoggedRequest
 

@@ -1,8 +1,8 @@
 """ShareGPT conversations."""
 
 import pytest
-from tests.support.logs import DATA, read_data, read_records
 
+from tests.support.logs import DATA, read_data, read_records
 from warmturn.formats.record import LoggedRequest
 
 

@@ -1,8 +1,8 @@
 """The text log of a vLLM server."""
 
 import pytest
-from tests.support.logs import DATA, read_data, read_text
 
+from tests.support.logs import DATA, read_data, read_text
 from warmturn.errors import InvalidInput
 from warmturn.formats import vllm_log
 from warmturn.formats.record import BadLine, LoggedRequest

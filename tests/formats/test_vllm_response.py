@@ -1,7 +1,6 @@
 """Responses with the token ids the engine used."""
 
 from tests.support.logs import DATA, read_data, read_records
-
 from warmturn.formats.record import LoggedRequest
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, joined, one_by_one
 from warmturn.formats.openai_log import envelope_parts, opened, request_parts
-from warmturn.formats.record import JsonObject, LoggedRequest
+from warmturn.formats.record import LoggedRequest
 
 __all__ = ["ANTHROPIC", "message_parts", "openai_message", "openai_messages"]
 

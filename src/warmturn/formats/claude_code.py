@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
 from warmturn.formats.anthropic import message_parts, openai_messages
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, collected, joined
-from warmturn.formats.record import BadLine, JsonObject, LoggedRequest
+from warmturn.formats.record import BadLine, LoggedRequest
 
 __all__ = ["CLAUDE_CODE"]
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, collected, joined
-from warmturn.formats.record import JsonObject, LoggedRequest
+from warmturn.formats.record import LoggedRequest
 
 __all__ = ["CODEX"]
 

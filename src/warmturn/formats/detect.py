@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from warmturn.errors import InvalidInput
+from warmturn.errors import InvalidInput, InvalidRequest
 from warmturn.formats.anthropic import ANTHROPIC
+from warmturn.formats.body import MAX_DEPTH, JsonObject, check_depth
 from warmturn.formats.claude_code import CLAUDE_CODE
 from warmturn.formats.codex import CODEX
 from warmturn.formats.format import Format
 from warmturn.formats.litellm import LITELLM
 from warmturn.formats.llamacpp import LLAMACPP
 from warmturn.formats.openai_log import OPENAI
-from warmturn.formats.record import JsonObject
 from warmturn.formats.sglang import SGLANG
 from warmturn.formats.sharegpt import SHAREGPT
 from warmturn.formats.vllm_log import VLLM_LOG
@@ -38,9 +38,6 @@ FORMATS: dict[str, Format] = {
     )
 }
 """Every format by name, in the order in which they are tried."""
-
-MAX_DEPTH = 100
-"""Nesting of a record. Tool schemas in the wild stay far below."""
 
 
 def detect_format(lines: Iterable[bytes]) -> str:
@@ -73,14 +70,14 @@ def parsed(data: bytes) -> JsonObject:
     try:
         value: Any = msgspec.json.decode(data)
     except RecursionError as error:
-        raise InvalidInput(f"nested more than {MAX_DEPTH} deep") from error
+        raise InvalidInput("the record is nested too deeply to read") from error
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise InvalidInput(f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput("not a JSON object")
     # Fewer brackets than levels cannot nest too deep: most lines need no walk.
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
+        _refuse_deep(value)
     return value
 
 
@@ -93,18 +90,11 @@ def _recognised(line: bytes) -> Format | None:
     return next((f for f in FORMATS.values() if not f.is_text and f.recognises(record)), None)
 
 
-def _check_depth(value: object) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _containers_in(outer)]
-        if not level:
-            return
-    raise InvalidInput(f"nested more than {MAX_DEPTH} deep")
-
-
-def _containers_in(value: Any) -> list[object]:
-    inner = value.values() if isinstance(value, dict) else value
-    return [item for item in inner if isinstance(item, dict | list)]
+def _refuse_deep(value: JsonObject) -> None:
+    try:
+        check_depth(value, param="the record")
+    except InvalidRequest as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _names() -> str:

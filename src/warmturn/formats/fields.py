@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from warmturn.errors import InvalidInput
-from warmturn.formats.record import JsonObject
+from warmturn.formats.body import JsonObject
 
 __all__ = ["count", "mapping", "messages", "seconds", "text", "token_ids", "tools"]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from warmturn.errors import InvalidInput
-from warmturn.formats.record import BadLine, JsonObject, Level, LoggedRequest
+from warmturn.formats.body import JsonObject
+from warmturn.formats.record import BadLine, Level, LoggedRequest
 
 __all__ = ["Collector", "Entry", "Format", "Reader", "collected", "joined", "one_by_one"]
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, joined, one_by_one
 from warmturn.formats.openai_log import request_parts
 from warmturn.formats.openai_reply import is_response, reply_parts
-from warmturn.formats.record import JsonObject, LoggedRequest
+from warmturn.formats.record import LoggedRequest
 
 __all__ = ["LITELLM"]
 

@@ -9,10 +9,11 @@ import json
 from collections.abc import Iterator
 
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, joined, one_by_one
 from warmturn.formats.openai_log import envelope_parts, opened, request_parts
 from warmturn.formats.openai_reply import is_response, reply_parts, usage_parts
-from warmturn.formats.record import JsonObject, LoggedRequest
+from warmturn.formats.record import LoggedRequest
 
 __all__ = ["LLAMACPP"]
 

@@ -13,9 +13,10 @@ import msgspec
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, joined, one_by_one
 from warmturn.formats.openai_reply import is_response, reply_parts
-from warmturn.formats.record import JsonObject, LoggedRequest
+from warmturn.formats.record import LoggedRequest
 
 __all__ = ["OPENAI", "convert", "envelope_parts", "opened", "request_parts"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
-from warmturn.formats.record import JsonObject
+from warmturn.formats.body import JsonObject
 
 __all__ = ["is_response", "reply_parts", "usage_parts"]
 

@@ -1,11 +1,11 @@
 """What every log format becomes: one request of a conversation, or a line that is broken."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-__all__ = ["BadLine", "JsonObject", "Level", "LoggedRequest"]
+from warmturn.formats.body import JsonObject
 
-JsonObject: TypeAlias = dict[str, Any]
+__all__ = ["BadLine", "Level", "LoggedRequest"]
 
 Level: TypeAlias = Literal["full", "messages"]
 """What can be said about a prompt: `full`, or `messages` where the format does not hold

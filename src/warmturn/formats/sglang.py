@@ -9,10 +9,11 @@ from typing import Any
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, collected, joined
 from warmturn.formats.openai_log import envelope_parts, opened, request_parts
 from warmturn.formats.openai_reply import is_response, reply_parts
-from warmturn.formats.record import BadLine, JsonObject, LoggedRequest
+from warmturn.formats.record import BadLine, LoggedRequest
 
 __all__ = ["SGLANG"]
 

@@ -16,8 +16,9 @@ import msgspec
 
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
+from warmturn.formats.body import JsonObject
 from warmturn.formats.format import Entry, Format, collected, joined
-from warmturn.formats.record import BadLine, JsonObject, LoggedRequest
+from warmturn.formats.record import BadLine, LoggedRequest
 from warmturn.formats.vllm_truncation import TruncationEvidence
 
 __all__ = ["VLLM_LOG"]
