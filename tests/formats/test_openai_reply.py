@@ -58,6 +58,11 @@ def test_chunks_that_do_not_fit_together_are_refused(chunks):
         reply_parts(chunks)
 
 
+def test_an_empty_text_is_a_reply_and_not_absent():
+    assert reply_parts({"choices": [{"text": ""}]})["reply_text"] == ""
+    assert reply_parts({"choices": [{}]})["reply_text"] is None
+
+
 def test_a_response_with_several_choices_gives_the_first():
     choices = [{"message": {"content": "a"}}, {"message": {"content": "b"}}]
     assert reply_parts({"choices": choices})["reply"]["content"] == "a"

@@ -101,6 +101,11 @@ def test_standard_input_is_a_dash(monkeypatch):
     assert (found.source, found.line) == ("-", 1)
 
 
+def test_one_path_may_stand_alone():
+    path = DATA / "simple.jsonl"
+    assert list(read_log(path)) == list(read_log(str(path))) == list(read_log([path]))
+
+
 def test_an_empty_file_is_reported():
     assert read_text("\n") == [BadLine("log", 1, "the file is empty")]
 

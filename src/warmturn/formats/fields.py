@@ -12,7 +12,7 @@ from typing import Any
 from warmturn.errors import InvalidInput
 from warmturn.formats.body import JsonObject
 
-__all__ = ["count", "mapping", "messages", "seconds", "text", "token_ids", "tools"]
+__all__ = ["count", "mapping", "messages", "seconds", "text", "token_ids", "tools", "written"]
 
 _UNITS_PER_S = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 """Epoch times above the first number are in ns, µs, ms: 1e11 s is the year 5138."""
@@ -25,6 +25,12 @@ def text(record: Mapping[str, Any], *names: str) -> str | None:
         if isinstance(value, str) and value:
             return value
     return None
+
+
+def written(record: Mapping[str, Any], name: str) -> str | None:
+    """Return a field that is text, empty or not: a reply may be empty, which is not absent."""
+    value = record.get(name)
+    return value if isinstance(value, str) else None
 
 
 def count(record: Mapping[str, Any], *names: str) -> int | None:

@@ -59,7 +59,7 @@ def _completion(response: JsonObject) -> JsonObject:
     return {
         "model": fields.text(response, "model"),
         "prompt_text": fields.text(response, "prompt"),
-        "reply_text": fields.text(response, "content"),
+        "reply_text": fields.written(response, "content"),
         # An empty list means that ids were not asked for.
         "reply_token_ids": fields.token_ids(response.get("tokens") or None, name="tokens"),
         "finish_reason": _FINISH_REASONS.get(stop) if stop else None,

@@ -38,7 +38,7 @@ def reply_parts(response: JsonObject | list[Any]) -> JsonObject:
         "prompt_text": fields.text(response, "prompt_text"),
         "prompt_token_ids": fields.token_ids(prompt_ids, name="prompt_token_ids"),
         "reply": message,
-        "reply_text": None if message else fields.text(choice, "text"),
+        "reply_text": None if message else fields.written(choice, "text"),
         "reply_token_ids": fields.token_ids(choice.get("token_ids"), name="token_ids"),
         "finish_reason": fields.text(choice, "finish_reason"),
         **usage_parts(response),

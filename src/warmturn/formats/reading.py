@@ -21,19 +21,21 @@ with some hundred lines about its start."""
 
 
 def read_log(
-    paths: Iterable[str | Path],
+    paths: str | Path | Iterable[str | Path],
     *,
     format: str | None = None,  # noqa: A002 - the name users know from --format
     strict: bool = False,
 ) -> Iterator[LoggedRequest | BadLine]:
-    """Yield the requests of log files in order; `-` is standard input.
+    """Yield the requests of one log file or several in order; `-` is standard input.
 
     Plain, gzip or zstd; JSON lines or an array. Each file's format is detected unless
     `format` names it. What cannot be read comes out as `BadLine`, or with `strict` raises
-    `InvalidInput` at the first. Memory does not depend on a file's size.
+    `InvalidInput` at the first. Memory does not depend on a file's size, but for
+    session files, of which one session is held.
     Raises `InvalidInput` for a missing file and an unknown format, `MissingExtra` for zstd.
     """
     chosen = None if format is None else format_named(format)
+    paths = [paths] if isinstance(paths, str | Path) else paths
     return chain.from_iterable(_read_file(path, chosen, strict=strict) for path in paths)
 
 

@@ -95,7 +95,7 @@ def _generated(response: JsonObject) -> JsonObject:
     output_ids = response.get("output_ids")
     return {
         "request_id": fields.text(meta, "id"),
-        "reply_text": _uncut(fields.text(response, "text")),
+        "reply_text": _uncut(fields.written(response, "text")),
         "reply_token_ids": fields.token_ids(output_ids, name="output_ids"),
         "finish_reason": fields.text(reason, "type") if isinstance(reason, dict) else None,
         "prompt_tokens": fields.count(meta, "prompt_tokens"),
