@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmturn.check.message_keys import (
-    content_text,
     head_length,
-    is_similar,
     is_system,
     loose_key,
 )
@@ -98,22 +96,23 @@ def _edited_count(
     for index, message in enumerate(earlier):
         if before[index] == after[index]:
             same += not is_system(message)
-        elif not _is_edit(message, later[index], is_last=index == len(earlier) - 1, later=later):
+        elif not _is_edit(message, later[index]) or not _is_answered(earlier, later, index):
             return None
     return same
 
 
-def _is_edit(
-    old: dict[str, Any], new: dict[str, Any], *, is_last: bool, later: Sequence[dict[str, Any]]
+def _is_edit(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Say whether one message may be the other, edited. Calls and results may change altogether."""
+    return old.get("role") == new.get("role")
+
+
+def _is_answered(
+    earlier: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]], index: int
 ) -> bool:
-    if old.get("role") != new.get("role"):
-        return False
-    if is_system(old) or is_similar(content_text(old), content_text(new), share=0.3):
+    """The last message, edited, has to be followed by its answer, or it is just another message."""
+    if index < len(earlier) - 1 or is_system(earlier[index]):
         return True
-    if old.get("tool_calls") or old.get("role") == "tool":
-        return True
-    # The last message has to be followed by its answer, or it is just another message.
-    return not is_last or later[-1].get("role") != "assistant"
+    return index + 1 < len(later) and later[index + 1].get("role") == "assistant"
 
 
 def _replaced(

@@ -20,6 +20,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from warmturn.check.message_keys import content_text, head_length, is_similar, loose_key
 from warmturn.check.reply import content_of_reply, reply_matches
+from warmturn.check.suspect_history import is_same_block
+from warmturn.check.suspect_system import SUMMARY_WORDS
 from warmturn.check.suspect_tools import tool_name
 from warmturn.formats.record import LoggedRequest
 
@@ -37,6 +39,7 @@ _MOST_PER_KEY = 64
 _NEWEST_MESSAGES = 3
 _SAME_ORDERS_SHARE = 0.3
 _SAME_ORDERS_CHARS = 64
+_VERSION_CHARS = 200
 
 T = TypeVar("T")
 
@@ -264,8 +267,8 @@ def _goes_on_from(earlier: Node[Any], later: Node[Any], *, is_sure: bool) -> boo
     """Say whether the newest of the earlier messages, or its answer, stands before something new."""
     newest = {*earlier.keys[-1:], *_reply_key(earlier)}
     at = [index for index, key in enumerate(later.keys) if key in newest]
-    if at:
-        return at[0] < len(later.keys) - 1
+    if at and at[0] < len(later.keys) - 1:
+        return True
     if is_sure:
         return _is_edited_at_end(earlier, later)
     # The newest message itself was edited: the one before it has to be there, and an answer.
@@ -289,13 +292,27 @@ def _is_edited_at_end(earlier: Node[Any], later: Node[Any]) -> bool:
 
 
 def _is_replacement(earlier: Node[Any], later: Node[Any]) -> bool:
-    """Say whether all messages of a longer history gave way to a few, or the only one was edited."""
-    if len(earlier.keys) >= 3:
-        return 2 <= len(later.keys) <= len(earlier.keys) + 1
-    messages = (later.request.messages or ())[-len(later.keys) :]
-    old = (earlier.request.messages or ())[-len(earlier.keys) :]
+    """Say whether the messages gave way to a few others, or the only one was edited."""
+    messages, old = _body(later), _body(earlier)
+    if not messages or not old:
+        return False
+    if earlier.orders != later.orders and SUMMARY_WORDS.search(later.orders):
+        return True
     is_answered = len(messages) > len(old) and messages[len(old)].get("role") == "assistant"
     pairs = zip(old, messages, strict=False)
-    return is_answered and all(
-        is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs
+    if is_answered and all(is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs):
+        return True
+    is_fewer = len(messages) <= len(old) + 1 and later.keys[0] not in earlier.keys
+    is_history = len(old) >= 3 or _are_versions(old[0], messages[0])
+    return len(messages) >= 2 and is_fewer and is_history
+
+
+def _are_versions(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return old.get("role") == new.get("role") and is_same_block(
+        content_text(new)[:_VERSION_CHARS], content_text(old)
     )
+
+
+def _body(node: Node[Any]) -> tuple[dict[str, Any], ...]:
+    messages = node.request.messages or ()
+    return messages[len(messages) - len(node.keys) :]

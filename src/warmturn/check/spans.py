@@ -13,6 +13,9 @@ _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST_WORDS = 2000
 """Beyond, the difference is one span: matching words is quadratic."""
 
+_MOST_PER_LINE = 3
+"""Fields of one line that may change apart; with more of them the line is other prose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -80,11 +83,29 @@ def _offsets(words: Sequence[str], start: int) -> list[int]:
 
 
 def _joined(spans: Sequence[Span], old: str) -> list[Span]:
+    """Join spans with at most a character between them, and those of a line rewritten all over."""
     result: list[Span] = []
     for span in spans:
         last = result[-1] if result else None
         if last is not None and len(old[last.old_end : span.old_start].strip()) <= 1:
-            result[-1] = Span(last.old_start, span.old_end, last.new_start, span.new_end)
+            result[-1] = _hull(last, span)
         else:
             result.append(span)
-    return result
+    lines = _lines(result, old)
+    joined = ([_hull(line[0], line[-1])] if len(line) > _MOST_PER_LINE else line for line in lines)
+    return [span for line in joined for span in line]
+
+
+def _lines(spans: Sequence[Span], old: str) -> list[list[Span]]:
+    """Group spans that have no line break between them."""
+    lines: list[list[Span]] = []
+    for span in spans:
+        if lines and "\n" not in old[lines[-1][-1].old_end : span.old_start]:
+            lines[-1].append(span)
+        else:
+            lines.append([span])
+    return lines
+
+
+def _hull(first: Span, last: Span) -> Span:
+    return Span(first.old_start, last.old_end, first.new_start, last.new_end)

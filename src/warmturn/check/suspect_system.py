@@ -13,10 +13,13 @@ from warmturn.check.volatile import Changed, classify
 __all__ = ["SUMMARY_WORDS", "undo_system"]
 
 SUMMARY_WORDS = re.compile(
-    r"summar|recap|so far|compact|earlier conversation|previous conversation|conversation history|"
+    r"summar|recap|so far|compact|earlier conversation|previously|previous conversation|conversation history|"
     r"zusammenfass|bisher|verlauf|résum|resum|riassunt|摘要|总结|要約",
     re.IGNORECASE,
 )
+
+_PROSE_WORDS = 12
+_PROSE_CHARS = 80
 
 
 def undo_system(pair: Pair) -> Iterator[Trial]:
@@ -46,7 +49,7 @@ def _spans_at(pair: Pair, index: int) -> Iterator[Trial]:
     if not (isinstance(before, str) and isinstance(after, str)):
         yield from _whole_message(pair, index, changes)
         return
-    if any(_is_summary(pair, change) for change in changes):
+    if any(_is_summary(pair, new_text, change) for change in changes):
         yield _summary(pair, index)
     for kind in dict.fromkeys(change.kind for change in changes):
         same = [change for change in changes if change.kind == kind]
@@ -62,10 +65,13 @@ def _whole_message(pair: Pair, index: int, changes: list[Changed]) -> Iterator[T
     yield Trial(kind, "messages", trial, _described(changes) or "parts differ", index)
 
 
-def _is_summary(pair: Pair, change: Changed) -> bool:
-    words = f"{change.key or ''} {change.old} {change.new}"
-    is_long = len(change.new) > 30
-    return pair.alignment.num_dropped > 0 and is_long and bool(SUMMARY_WORDS.search(words))
+def _is_summary(pair: Pair, text: str, change: Changed) -> bool:
+    """Say whether old messages gave way to this text: it says so, or it is prose and they are gone."""
+    if pair.alignment.num_dropped == 0:
+        return False
+    start, end = change.span.new_start, change.span.new_end
+    is_long = len(text[start:end].split()) >= _PROSE_WORDS
+    return is_long or bool(SUMMARY_WORDS.search(text, max(0, start - _PROSE_CHARS), end))
 
 
 def _summary(pair: Pair, index: int) -> Trial:

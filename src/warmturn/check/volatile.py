@@ -20,7 +20,10 @@ Kind: TypeAlias = Literal[
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _TOKEN = re.compile(r"[\w+/=.~-]+")
-_KEY = re.compile(r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*[:=#]\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z")
+_KEY = re.compile(
+    r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*(?:[:=#]|>)\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z"
+)
+_WORD_BORDERS = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
 _OPAQUE_WORDS = re.compile(
     r"\b(?:id|ids|uuid|guid|hash|checksum|digest|sha\d*|md5|crc|etag|nonce|salt|seed|trace|span|"
     r"request|req|correlation|build|rev|revision|commit|cch|signature|sig|token|turn|step|counter|"
@@ -95,8 +98,9 @@ def _classified(
         _token_around(old, span.old_start, span.old_end),
         _token_around(new, span.new_start, span.new_end),
     )
-    context = f"{_context(old, span.old_start)} {key or ''}"
-    return Changed(span, _kind(values, before, after, key, context), key, *values)
+    context = _in_words(f"{_context(old, span.old_start)} {key or ''}")
+    kind = _kind(values, before, after, None if key is None else _in_words(key), context)
+    return Changed(span, kind, key, *values)
 
 
 def _kind(values: tuple[str, str], old: str, new: str, key: str | None, context: str) -> Kind:
@@ -163,6 +167,11 @@ def _key(text: str, start: int) -> str | None:
     line = text[max(0, start - _CONTEXT_CHARS) : start].rsplit("\n", 1)[-1]
     found = _KEY.search(line)
     return found.group(1).strip(" \t-*#\"'[(") or None if found else None
+
+
+def _in_words(name: str) -> str:
+    """`user_profile` and `userProfile` are words like any other."""
+    return _WORD_BORDERS.sub(" ", name)
 
 
 def _context(text: str, start: int) -> str:
