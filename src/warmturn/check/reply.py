@@ -146,6 +146,13 @@ def _text_of_message(
     if not whole.startswith(prompt_text):
         return content
     written = whole[len(prompt_text) :]
+    fields = (message.get(field) for field in _REASONING_FIELDS)
+    reasoning = next((value for value in fields if isinstance(value, str) and value), None)
+    if reasoning is None:
+        written = _without_empty_reasoning(written)
+    elif reasoning.strip() not in written:
+        source = renderer.template_for(prompt).source
+        written = _with_reasoning(written, reasoning.strip(), prompt_text, source)
     core = content.strip()
     if core and content not in written and core in written:
         at = written.rindex(core)
@@ -153,6 +160,31 @@ def _text_of_message(
     # What a template writes between messages, a line feed mostly, is not generated.
     bare = written.rstrip()
     return bare if bare.endswith((">", "]")) else written
+
+
+def _without_empty_reasoning(written: str) -> str:
+    """Drop the empty block some templates print before a last message: nobody generated it."""
+    for opening, closing in _THINKING:
+        inner, found, rest = written.partition(closing)
+        if found and inner.strip() in {"", opening}:
+            return rest.lstrip("\n")
+    return written
+
+
+def _with_reasoning(written: str, reasoning: str, prompt_text: str, source: str) -> str:
+    """Put the reasoning back that a template does not print even for a last message.
+
+    Only templates that know of reasoning: for others the model may not have been asked to think.
+    """
+    known = [pair for pair in _THINKING if pair[1] in source]
+    if not known:
+        return written
+    opening, closing = known[0]
+    if written.lstrip().startswith(closing):
+        return f"{reasoning}{written}"
+    if prompt_text.rstrip().endswith(opening):
+        return f"{reasoning}\n{closing}\n\n{written}"
+    return f"{opening}\n{reasoning}\n{closing}\n\n{written}"
 
 
 def _answered(prompt: Prompt, message: Message) -> Prompt:
