@@ -1,0 +1,192 @@
+"""What the model generated after a prompt, from whatever the log kept of it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from warmturn.check.message_keys import content_text
+from warmturn.check.prompt import Message, Prompt, PromptRenderer
+from warmturn.errors import TemplateError
+from warmturn.formats.record import LoggedRequest
+
+__all__ = [
+    "Evidence",
+    "Generated",
+    "content_of_reply",
+    "generated_by",
+    "reply_matches",
+    "split_reasoning",
+]
+
+Evidence: TypeAlias = Literal["ids", "text", "message", "none"]
+"""What the log has of the reply: sampled ids, raw text, the parsed message, or nothing.
+
+Only ids prove what lies in the cache. From text the ids are those of prompt and reply encoded
+as one string; from a message the text is that of the template, with its content put back.
+"""
+
+_THINKING = (
+    ("<think>", "</think>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<reason>", "</reason>"),
+    ("◁think▷", "◁/think▷"),
+)
+"""How families open and close reasoning; the opening may stand in the prompt already."""
+
+_GENERAL_CLOSING = "<|end|>"
+"""Ends other things too: only with its opening does it end reasoning."""
+
+_CALL_START = re.compile(
+    r"<tool_call|<\|tool|\[TOOL_CALLS\]|<function|<\|start\|>assistant to=|<\|channel\|>commentary"
+)
+_FINAL_START = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>")
+_SPECIALS_AT_END = re.compile(r"(?:<[^<>\s]{1,60}>)+\s*\Z")
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A reply as generated. `text` is raw, end token included where the log has it."""
+
+    text: str
+    evidence: Evidence
+    reasoning: str | None
+    """Without its markers, white space at the borders kept; None where there was none."""
+    content: str | None
+    """None where it is not known."""
+    message: Message | None
+    """The parsed message the server answered with, where the log has it."""
+
+
+def generated_by(
+    request: LoggedRequest, prompt: Prompt, prompt_text: str, renderer: PromptRenderer
+) -> Generated:
+    """Return what the model generated for `request`; see `Evidence` for how sure that is."""
+    message = request.reply
+    if request.reply_text is not None:
+        text = request.reply_text
+        evidence: Evidence = "text" if request.reply_token_ids is None else "ids"
+    elif message is not None:
+        text, evidence = _text_of_message(message, prompt, prompt_text, renderer), "message"
+    else:
+        text, evidence = "", "none" if request.reply_token_ids is None else "ids"
+    reasoning, content = _parts(text, message)
+    return Generated(text, evidence, reasoning, content, message)
+
+
+def split_reasoning(text: str) -> tuple[str | None, str]:
+    """Return the reasoning in a raw reply, None without any, and what comes behind it."""
+    for opening, closing in _THINKING:
+        inner, found, rest = text.partition(closing)
+        is_general = closing == _GENERAL_CLOSING
+        if found and not (is_general and opening not in inner):
+            before, _, reasoning = inner.rpartition(opening)
+            return (reasoning, rest) if not before.strip() else (inner, rest)
+    return None, text
+
+
+def reply_matches(request: LoggedRequest, echo: Message) -> bool | None:
+    """Say whether `echo` is, loosely, what `request` was answered with; None if unknown."""
+    text = _SPACE.sub("", content_text(echo))
+    calls = echo.get("tool_calls") or ()
+    if request.reply is not None:
+        answered = _SPACE.sub("", content_text(request.reply))
+        if calls or request.reply.get("tool_calls"):
+            return _call_names(echo) == _call_names(request.reply)
+        return bool(text == answered)
+    if request.reply_text is not None:
+        raw = _SPACE.sub("", request.reply_text)
+        return text in raw and all(name in raw for name in _call_names(echo))
+    return None
+
+
+def content_of_reply(request: LoggedRequest) -> str | None:
+    """Return the text of the answer in a raw reply, without reasoning and end token."""
+    return None if request.reply_text is None else _parts(request.reply_text, None)[1]
+
+
+def _parts(text: str, message: Message | None) -> tuple[str | None, str | None]:
+    if message is not None:
+        fields = (message.get(field) for field in _REASONING_FIELDS)
+        reasoning = next((value for value in fields if isinstance(value, str) and value), None)
+        return reasoning, content_text(message)
+    if not text:
+        return None, None
+    reasoning, rest = split_reasoning(text)
+    if reasoning is not None and not reasoning.strip():
+        reasoning = None
+    call = _CALL_START.search(rest)
+    body = rest if call is None else rest[: call.start()]
+    return reasoning, _SPECIALS_AT_END.sub("", _FINAL_START.sub("", body, count=1))
+
+
+def _call_names(message: Message) -> list[str]:
+    calls = message.get("tool_calls")
+    functions = [c.get("function") for c in calls or () if isinstance(c, dict)]
+    return [str(f.get("name")) for f in functions if isinstance(f, dict)]
+
+
+def _text_of_message(
+    message: Message, prompt: Prompt, prompt_text: str, renderer: PromptRenderer
+) -> str:
+    """Write the reply as the template writes a last message, but with the content untrimmed."""
+    content = content_text(message)
+    try:
+        whole = renderer.text(_answered(prompt, message), add_generation_prompt=False)
+    except TemplateError:
+        return content
+    if not whole.startswith(prompt_text):
+        return content
+    written = whole[len(prompt_text) :]
+    fields = (message.get(field) for field in _REASONING_FIELDS)
+    reasoning = next((value for value in fields if isinstance(value, str) and value), None)
+    if reasoning is None:
+        written = _without_empty_reasoning(written)
+    elif reasoning.strip() not in written:
+        source = renderer.template_for(prompt).source
+        written = _with_reasoning(written, reasoning.strip(), prompt_text, source)
+    core = content.strip()
+    if core and content not in written and core in written:
+        at = written.rindex(core)
+        written = f"{written[:at]}{content}{written[at + len(core) :]}"
+    # What a template writes between messages, a line feed mostly, is not generated.
+    bare = written.rstrip()
+    return bare if bare.endswith((">", "]")) else written
+
+
+def _without_empty_reasoning(written: str) -> str:
+    """Drop the empty block some templates print before a last message: nobody generated it."""
+    for opening, closing in _THINKING:
+        inner, found, rest = written.partition(closing)
+        if found and inner.strip() in {"", opening}:
+            return rest.lstrip("\n")
+    return written
+
+
+def _with_reasoning(written: str, reasoning: str, prompt_text: str, source: str) -> str:
+    """Put the reasoning back that a template does not print even for a last message.
+
+    Only templates that know of reasoning: for others the model may not have been asked to think.
+    """
+    known = [pair for pair in _THINKING if pair[1] in source]
+    if not known:
+        return written
+    opening, closing = known[0]
+    if written.lstrip().startswith(closing):
+        return f"{reasoning}{written}"
+    if prompt_text.rstrip().endswith(opening):
+        return f"{reasoning}\n{closing}\n\n{written}"
+    return f"{opening}\n{reasoning}\n{closing}\n\n{written}"
+
+
+def _answered(prompt: Prompt, message: Message) -> Prompt:
+    reply: dict[str, Any] = {"role": "assistant", **message}
+    return Prompt((*prompt.messages, reply), prompt.tools, prompt.kwargs, prompt.now)
