@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from warmturn import __version__
-from warmturn.cli import demo, engine, model
+from warmturn.cli import check, demo, engine, model
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("engine")(engine.engine)
 app.command("demo")(demo.demo)
+app.command("check")(check.check)
 app.add_typer(model.app, name="model")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from warmturn.errors import InvalidInput
 
-__all__ = ["write_json"]
+__all__ = ["write_json", "write_text"]
 
 
 def write_json(result: dict[str, Any], target: str | None) -> None:
@@ -14,15 +14,21 @@ def write_json(result: dict[str, Any], target: str | None) -> None:
 
     Raises `InvalidInput` when the file cannot be written.
     """
+    write_text(json.dumps(result, indent=1) + "\n", target, option="--json")
+
+
+def write_text(text: str, target: str | None, *, option: str) -> None:
+    """Write `text` as `write_json` does; `option` is named where it cannot be written."""
     if target is None:
         return
-    text = json.dumps(result, indent=1) + "\n"
     if target == "-":
         print(text, end="", flush=True)  # noqa: T201 - this is the result
         return
     try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
+        # Half a surrogate pair, which JSON can hold, has no UTF-8; it is shown as a question mark.
+        Path(target).write_text(text, encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(
-            f"--json {target}: {error.strerror}; name a file that can be written"
+            f"{option} {target}: {reason}; name a file that can be written"
         ) from error
