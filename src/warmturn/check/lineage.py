@@ -5,7 +5,8 @@ By id where the log has one, else inferred, always within one model, adapter and
 1. the request whose messages, system text aside, are the longest head of the new one's;
 2. else one whose newest messages reappear: its history was dropped, summarised or edited;
 3. else, under one conversation id only, the newest request with the same orders and more
-   history than this one: everything was replaced.
+   history than this one: everything was replaced;
+4. else, without an id, a first turn whose only message was edited at one end.
 
 A request that continues none is a root: a conversation's first turn, a side request, a
 sub-agent. Two requests that continue the same one are a fork or a retry. None of these is a
@@ -40,6 +41,8 @@ _NEWEST_MESSAGES = 3
 _SAME_ORDERS_SHARE = 0.3
 _SAME_ORDERS_CHARS = 64
 _VERSION_CHARS = 200
+_TELLING_CHARS = 16
+"""A question shorter than this may be asked in many conversations."""
 
 T = TypeVar("T")
 
@@ -138,7 +141,12 @@ class Lineage(Generic[T]):
         newer = self._newest_reappears(node, is_sure=found is not None)
         if newer is not None and (found is None or newer.number > found.number):
             return newer
-        return found or self._all_replaced(node) or self._longest_head(node, same_scope=False)
+        return (
+            found
+            or self._all_replaced(node)
+            or self._first_edited(node)
+            or self._longest_head(node, same_scope=False)
+        )
 
     def _longest_head(self, node: Node[T], *, same_scope: bool) -> Node[T] | None:
         for length in range(len(node.keys) - 1, 0, -1):
@@ -175,6 +183,22 @@ class Lineage(Generic[T]):
             return None
         return newest if _is_replacement(newest, node) else None
 
+    def _first_edited(self, node: Node[T]) -> Node[T] | None:
+        """Without an id: the newest first turn whose only message holds this one's, or lies in it."""
+        body = _body(node)
+        if len(body) < 3 or body[1].get("role") != "assistant":
+            return None
+        text = content_text(body[0]).strip()
+        known = [
+            other
+            for other in self._at(node, ("first", hash(node.orders)))
+            if other.scope == node.scope
+            and not other.has_child
+            and _holds(content_text(_body(other)[0]).strip(), text)
+            and reply_matches(other.request, body[1]) is not False
+        ]
+        return known[-1] if known else None
+
     def _at(self, node: Node[T], key: tuple[Any, ...]) -> Sequence[Node[T]]:
         return self._by_key.get((node.request.conversation_id, *key), ())
 
@@ -208,6 +232,8 @@ def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:
     yield (conversation, "all", hash(node.keys))
     if conversation is not None:
         yield (conversation, "id")
+    elif len(node.keys) == 1:
+        yield (conversation, "first", hash(node.orders))
     for key in {*node.keys[-_NEWEST_MESSAGES:], *_reply_key(node)}:
         yield (conversation, "new", key)
 
@@ -229,7 +255,7 @@ def _may_continue(earlier: Node[Any], later: Node[Any], length: int) -> bool:
     """The orders are alike, and what follows is not the answer to somebody else's question."""
     if not _has_same_orders(earlier, later):
         return False
-    if earlier.request.conversation_id is not None or length > _NEWEST_MESSAGES:
+    if earlier.request.conversation_id is not None or len(earlier.keys) > _NEWEST_MESSAGES:
         return True
     messages = later.request.messages or ()
     echo = messages[len(messages) - len(later.keys) + length]
@@ -268,7 +294,7 @@ def _goes_on_from(earlier: Node[Any], later: Node[Any], *, is_sure: bool) -> boo
     newest = {*earlier.keys[-1:], *_reply_key(earlier)}
     at = [index for index, key in enumerate(later.keys) if key in newest]
     if at and at[0] < len(later.keys) - 1:
-        return True
+        return _may_continue(earlier, later, at[0] + 1)
     if is_sure:
         return _is_edited_at_end(earlier, later)
     # The newest message itself was edited: the one before it has to be there, and an answer.
@@ -311,6 +337,11 @@ def _are_versions(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return old.get("role") == new.get("role") and is_same_block(
         content_text(new)[:_VERSION_CHARS], content_text(old)
     )
+
+
+def _holds(left: str, right: str) -> bool:
+    shorter, longer = sorted((left, right), key=len)
+    return len(shorter) >= _TELLING_CHARS and shorter in longer
 
 
 def _body(node: Node[Any]) -> tuple[dict[str, Any], ...]:
