@@ -122,7 +122,9 @@ def planted_log(
 
 def _conversation(rng: random.Random, number: int, cause: str) -> Conversation:
     tools = [_tool(rng, i) for i in range(rng.randint(3, 6))]
-    opening = rng.choice(["You are a support agent.", "Du bist ein Assistent.", "Act as a planner."])
+    opening = rng.choice(
+        ["You are a support agent.", "Du bist ein Assistent.", "Act as a planner."]
+    )
     lines = [opening, *(_text(rng, rng.randint(15, 60)).capitalize() + "." for _ in range(4))]
     start = datetime(2026, 11, 29, 8, tzinfo=UTC) + timedelta(seconds=rng.uniform(0, 30000))
     system = rng.choice(["\n", " ", "\n\n"]).join(lines)
@@ -194,16 +196,25 @@ def _extra(
     later = now + timedelta(seconds=5)
     answer = {"role": "assistant", "content": _text(one.rng, 20), "reasoning_content": "Hm."}
     if one.cause == "clean_retry" and turn % 2:
-        yield _row(one, turn, later, messages, tools, answer) | {"request_id": f"{one.name}-r{turn}"}, False
+        yield (
+            _row(one, turn, later, messages, tools, answer) | {"request_id": f"{one.name}-r{turn}"},
+            False,
+        )
     if one.cause == "clean_fork" and turn == 3:
         forked = [*messages[:-1], {"role": "user", "content": _text(one.rng, 9)}]
-        yield _row(one, turn, later, forked, tools, answer) | {"request_id": f"{one.name}-f{turn}"}, False
+        yield (
+            _row(one, turn, later, forked, tools, answer) | {"request_id": f"{one.name}-f{turn}"},
+            False,
+        )
     if one.cause == "clean_side":
         side = [
             {"role": "system", "content": "Write a title of five words for the conversation."},
             {"role": "user", "content": messages[-1]["content"]},
         ]
-        yield _row(one, turn, later, side, [], answer) | {"request_id": f"{one.name}-s{turn}"}, False
+        yield (
+            _row(one, turn, later, side, [], answer) | {"request_id": f"{one.name}-s{turn}"},
+            False,
+        )
 
 
 def _reply(one: Conversation, turn: int) -> dict[str, Any]:
@@ -219,7 +230,9 @@ def _reply(one: Conversation, turn: int) -> dict[str, Any]:
     if is_tool_cause and turn == 0 or one.cause == "clean_tools" and turn % 2:
         arguments = {"city": rng.choice(_CITIES), "days": rng.randint(1, 9), "unit": "c", "x": [1]}
         call = {"name": one.tools[0]["function"]["name"], "arguments": json.dumps(arguments)}
-        reply["tool_calls"] = [{"id": f"call_{rng.randrange(16**8):08x}", "type": "function", "function": call}]
+        reply["tool_calls"] = [
+            {"id": f"call_{rng.randrange(16**8):08x}", "type": "function", "function": call}
+        ]
     return reply
 
 
@@ -238,9 +251,7 @@ def _tool(rng: random.Random, number: int) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-Plant = Callable[
-    [Conversation, int, datetime, list[dict[str, Any]], list[dict[str, Any]]], object
-]
+Plant = Callable[[Conversation, int, datetime, list[dict[str, Any]], list[dict[str, Any]]], object]
 
 
 def _put_into_system(one: Conversation, messages: list[dict[str, Any]], line: str) -> None:

@@ -65,7 +65,9 @@ def test_a_turn_that_only_appends_is_clean():
         ("Answer in one sentence and cite nothing.", "Always write long essays with many sources instead.", "client.message_edited"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("place", ["{} You help in a small shop.", "You help in a small shop.\n{}\nBe kind."])
+@pytest.mark.parametrize(
+    "place", ["{} You help in a small shop.", "You help in a small shop.\n{}\nBe kind."]
+)
 def test_what_changed_in_the_system_text_is_told_by_its_kind(place, before, after, cause):
     old, new = system(place.format(before)), system(place.format(after))
     found = turn(first(old, Q1), request(new, Q1, A1, Q2))
@@ -93,7 +95,9 @@ def test_tools_in_another_order_are_the_same_set():
     assert found.findings[0].facts == {"tools_same_set": True}
 
 
-@pytest.mark.parametrize("later", [[tool("a")], [tool("a"), tool("b"), tool("c")], [tool("a"), tool("b", x=1)], None])
+@pytest.mark.parametrize(
+    "later", [[tool("a")], [tool("a"), tool("b"), tool("c")], [tool("a"), tool("b", x=1)], None]
+)
 def test_another_set_of_tools_is_told_with_the_names(later):
     found = turn(first(Q1, tools=[tool("a"), tool("b")]), request(Q1, A1, Q2, tools=later))
     assert told(found) == ("client.tools_changed", "messages", "client")
@@ -227,9 +231,7 @@ def test_a_pruned_image_is_named():
     ],
 )
 def test_reasoning_has_to_come_back_in_the_field_that_is_read(echo, cause):
-    found = turn(
-        request(Q1, output=f"hm</think>first{END}"), request(Q1, echo, Q2), WITH_REASONING
-    )
+    found = turn(request(Q1, output=f"hm</think>first{END}"), request(Q1, echo, Q2), WITH_REASONING)
     assert found.cause == cause
     assert found.level == (None if cause == "none" else "echo")
 
@@ -330,7 +332,9 @@ def test_a_clock_that_did_not_tick_is_a_warning():
     assert (found.verdict, found.latent) == ("append-only", ("client.timestamp_in_system",))
 
 
-@pytest.mark.parametrize("text", ["Open 9:00-17:30.", "Version 2.4.1 of 2026-01-05.", "Call 555-0100."])
+@pytest.mark.parametrize(
+    "text", ["Open 9:00-17:30.", "Version 2.4.1 of 2026-01-05.", "Call 555-0100."]
+)
 def test_times_that_are_not_now_are_no_warning(text):
     hours = system(text)
     assert turn(first(hours, Q1), request(hours, Q1, A1, Q2)).latent == ()

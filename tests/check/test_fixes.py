@@ -38,7 +38,9 @@ def test_a_clock_without_a_date_can_only_be_moved():
     assert len(changes(turn(first(old, Q1), request(new, Q1, A1, Q2)))) == 1
 
 
-@pytest.mark.parametrize("text", ["Request-ID: 8d3f1c{n}2\nBe brief.", "Be brief.\nThe user is called {n}x."])
+@pytest.mark.parametrize(
+    "text", ["Request-ID: 8d3f1c{n}2\nBe brief.", "Be brief.\nThe user is called {n}x."]
+)
 def test_what_changes_is_moved_out_of_the_system_text(text):
     old, new = (system(text.format(n=n)) for n in "ab")
     assert changes(turn(first(old, Q1), request(new, Q1, A1, Q2)))[0].startswith("move ")

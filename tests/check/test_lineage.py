@@ -8,7 +8,13 @@ from tests.support.logged import assistant, report, request, system, user
 from warmturn.check.lineage import Lineage
 
 HEAD = system("You help in a small shop. Be brief and kind to all.")
-U1, A1, U2, A2, U3 = user("one"), assistant("first"), user("two"), assistant("second"), user("three")
+U1, A1, U2, A2, U3 = (
+    user("one"),
+    assistant("first"),
+    user("two"),
+    assistant("second"),
+    user("three"),
+)
 TITLE = system("Write a title of three words.")
 
 

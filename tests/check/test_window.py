@@ -58,11 +58,13 @@ def test_a_step_that_the_template_refuses_is_not_proposed():
 @pytest.mark.parametrize("num_dropped", [2, 4])
 def test_the_step_follows_the_growth_of_a_turn(num_dropped):
     numbers = list(range(1, 8))
-    kept = numbers[num_dropped // 2 :] + [
-        numbers[-1] + n + 1 for n in range(num_dropped // 2)
-    ]
+    kept = numbers[num_dropped // 2 :] + [numbers[-1] + n + 1 for n in range(num_dropped // 2)]
     earlier = request(HEAD, *rounds(*numbers), user("q"), output="a<|end|>")
-    new = [assistant("a"), user("r")] if num_dropped == 2 else [assistant("a"), user("r"), assistant("b"), user("s")]
+    new = (
+        [assistant("a"), user("r")]
+        if num_dropped == 2
+        else [assistant("a"), user("r"), assistant("b"), user("s")]
+    )
     later = request(HEAD, *rounds(*numbers)[num_dropped:], user("q"), *new)
     window = turn(earlier, later).fixes[0].window
     assert kept

@@ -54,5 +54,3 @@ def wait_until(condition, *, timeout_s: float = 5.0) -> None:
             return
         threading.Event().wait(0.005)
     raise AssertionError("waited in vain")
-
-

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from warmturn.check.cost import HYBRID_BLOCK_TOKENS
+from warmturn.check.cost import HYBRID_BLOCK_TOKENS, TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import MOST_OPEN_REQUESTS, Lineage, Node, Placement
 from warmturn.check.names import blame_of
@@ -12,6 +12,7 @@ from warmturn.check.report import CheckReport, ConversationCheck, Fix, TurnCheck
 from warmturn.check.tokens import Encoder
 from warmturn.check.turn import (
     Comparison,
+    Counts,
     Rendered,
     are_messages_append_only,
     compare,
@@ -28,7 +29,7 @@ _PLANNED_SHARE = 0.2
 """A history cut in at most every fifth turn is a plan, not a window that slides."""
 
 _CUTS = frozenset({"client.history_window_slide", "client.history_summarised"})
-_MOST_PROOFS_PER_CAUSE = 200
+_MOST_PROOFS_PER_CAUSE = 20
 """Each proof is two renders; a log of one cause throughout has no need of more."""
 
 _SIDE = "lineage.side_request_or_fork"
@@ -216,14 +217,7 @@ class Checker:
     def _compared(
         self, turn: TurnCheck, earlier: Rendered, later: Rendered, renderer: PromptRenderer
     ) -> TurnCheck:
-        found = compare(
-            earlier,
-            later,
-            renderer,
-            block_size=self.settings.block_size,
-            hybrid_block_tokens=self.settings.hybrid_block_tokens,
-            prefill_tokens_per_s=self.settings.prefill_tokens_per_s,
-        )
+        found = compare(earlier, later, renderer)
         return replace(
             turn,
             verdict="break" if found.is_broken else "append-only",
@@ -240,7 +234,7 @@ class Checker:
             is_loss_bounded=found.is_loss_bounded,
             latent=() if found.is_broken else found.latent,
             notes=found.notes,
-            cost=found.cost,
+            cost=_cost(found.counts, self.settings),
             fixes=self._fixes(found, turn.turn),
         )
 
@@ -272,6 +266,20 @@ class Checker:
         count = self._num_threads_of.get(request.conversation_id, 0) + 1
         self._num_threads_of[request.conversation_id] = count
         return request.conversation_id if count == 1 else f"{request.conversation_id}#{count}"
+
+
+def _cost(counts: Counts | None, settings: Settings) -> TurnCost | None:
+    if counts is None:
+        return None
+    return cost_of(
+        prompt_tokens=counts.prompt_tokens,
+        earlier_prompt_tokens=counts.earlier_prompt_tokens,
+        generated_tokens=max(0, counts.cached_tokens - counts.earlier_prompt_tokens),
+        shared_tokens=counts.shared_tokens,
+        block_size=settings.block_size,
+        hybrid_block_tokens=settings.hybrid_block_tokens,
+        prefill_tokens_per_s=settings.prefill_tokens_per_s,
+    )
 
 
 def _lone_node(request: LoggedRequest) -> Node[Rendered]:

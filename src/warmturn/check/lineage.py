@@ -326,7 +326,9 @@ def _is_replacement(earlier: Node[Any], later: Node[Any]) -> bool:
         return True
     is_answered = len(messages) > len(old) and messages[len(old)].get("role") == "assistant"
     pairs = zip(old, messages, strict=False)
-    if is_answered and all(is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs):
+    if is_answered and all(
+        is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs
+    ):
         return True
     is_fewer = len(messages) <= len(old) + 1 and later.keys[0] not in earlier.keys
     is_history = len(old) >= 3 or _are_versions(old[0], messages[0])

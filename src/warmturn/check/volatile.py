@@ -20,9 +20,7 @@ Kind: TypeAlias = Literal[
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _TOKEN = re.compile(r"[\w+/=.~-]+")
-_KEY = re.compile(
-    r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*(?:[:=#]|>)\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z"
-)
+_KEY = re.compile(r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*(?:[:=#]|>)\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z")
 _WORD_BORDERS = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
 _OPAQUE_WORDS = re.compile(
     r"\b(?:id|ids|uuid|guid|hash|checksum|digest|sha\d*|md5|crc|etag|nonce|salt|seed|trace|span|"
