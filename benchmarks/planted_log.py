@@ -62,7 +62,7 @@ TEMPLATE = """\
 {% endif %}"""
 """A chat template that prints all it is given, so that the client alone is to blame."""
 
-_WORDS = (
+_WORDS = (  # noqa: SIM905 - a list of forty words reads worse
     "the cache of tokens is kept in blocks and a request that begins with the same prefix can "
     "reuse them while memory lasts so keep what was said as it was said order price garden river "
     "window lamp engine paper winter harbour ticket music"
@@ -83,6 +83,7 @@ class Conversation:
     tools: list[dict[str, Any]]
     history: list[dict[str, Any]] = field(default_factory=list)
     form: int = 0
+    last_tools: list[dict[str, Any]] | None = None
 
 
 @dataclass
@@ -226,8 +227,8 @@ def _reply(one: Conversation, turn: int) -> dict[str, Any]:
     }
     if one.cause == "trim":
         reply["content"] += rng.choice(["\n\n", " ", "\n", "  \n"])
-    is_tool_cause = one.cause in {"argument_keys", "call_ids", "clean_tools"}
-    if is_tool_cause and turn == 0 or one.cause == "clean_tools" and turn % 2:
+    calls = {"argument_keys": turn == 0, "call_ids": turn == 0, "clean_tools": turn % 2 == 1}
+    if calls.get(one.cause):
         arguments = {"city": rng.choice(_CITIES), "days": rng.randint(1, 9), "unit": "c", "x": [1]}
         call = {"name": one.tools[0]["function"]["name"], "arguments": json.dumps(arguments)}
         reply["tool_calls"] = [
@@ -276,7 +277,7 @@ def _clock(one: Conversation, _turn: int, now: datetime, messages: Any, _tools: 
         f"Nous sommes le {now:%d/%m/%Y} à {now:%Hh%M}.",
         f"[{now:%Y%m%dT%H%M%SZ}]",
         f"Time now {now:%I:%M %p}",
-        f"当前时间：{now.year}年{now.month}月{now.day}日 {now:%H:%M}",
+        f"当前时间 {now.year}年{now.month}月{now.day}日 {now:%H:%M}",
         f"Today's date: {now:%m/%d/%Y, %H:%M:%S}",
         f"Session clock {now:%Y-%m-%d %H:%M:%S.%f}",
     )
@@ -322,15 +323,14 @@ def _user_data(one: Conversation, turn: int, _now: Any, messages: Any, _tools: A
 
 
 def _tool_order(one: Conversation, turn: int, _now: Any, _messages: Any, tools: Any) -> None:
+    """Turn or shuffle the list, but never into the order of the turn before."""
     turned = turn % len(tools)
     tools[:] = tools[turned:] + tools[:turned]
     if one.form % 2:
         one.rng.shuffle(tools)
-        if tools == one.history[0].get("_last"):
-            tools.reverse()
-    if tools == getattr(one, "last_tools", None):
+    if tools == one.last_tools:
         tools.reverse()
-    one.last_tools = deepcopy(tools)  # type: ignore[attr-defined]
+    one.last_tools = deepcopy(tools)
 
 
 def _tool_set(one: Conversation, turn: int, _now: Any, _messages: Any, tools: Any) -> None:
@@ -431,7 +431,7 @@ def _reasoning(_one: Conversation, _turn: int, _now: Any, messages: Any, _tools:
         message.pop("reasoning_content", None)
 
 
-def _image(one: Conversation, turn: int, _now: Any, messages: Any, _tools: Any) -> None:
+def _image(one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
     """Each question comes with an image, and only the newest keeps its own."""
     for index, message in enumerate(messages):
         if message["role"] == "user":
@@ -440,7 +440,6 @@ def _image(one: Conversation, turn: int, _now: Any, messages: Any, _tools: Any) 
             if index < len(messages) - 1:
                 image = {"type": "text", "text": "[image removed]"}
             message["content"] = [{"type": "text", "text": message["content"]}, image]
-    assert turn >= 0
 
 
 _PLANT: dict[str, Plant] = {

@@ -241,7 +241,7 @@ def test_reasoning_has_to_come_back_in_the_field_that_is_read(echo, cause):
     [
         ("first\n\n<|end|>", "first", "client.content_trimmed"),
         ("  first<|end|>", "first", "client.content_trimmed"),
-        ("it’s “so”<|end|>", "it's \"so\"", "client.content_normalised"),
+        ("it\u2019s \u201cso\u201d<|end|>", "it's \"so\"", "client.content_normalised"),
         ("cafe\u0301<|end|>", "caf\u00e9", "client.content_normalised"),
         ("a\r\nb<|end|>", "a\nb", "client.content_normalised"),
         ("first<|end|>", "quite another", "client.message_edited"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from warmturn.check.cost import HYBRID_BLOCK_TOKENS, TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import MOST_OPEN_REQUESTS, Lineage, Node, Placement
-from warmturn.check.names import blame_of
+from warmturn.check.names import Verdict, blame_of
 from warmturn.check.prompt import Preparation, PromptRenderer, TranscriptTemplate
 from warmturn.check.report import CheckReport, ConversationCheck, Fix, TurnCheck
 from warmturn.check.tokens import Encoder
@@ -167,7 +167,8 @@ class Checker:
         sides = [rendered(r, renderer, self._tokenizer) for r in (earlier, later)]
         nodes = [_lone_node(request) for request in (earlier, later)]
         blank = _blank_turn(Placement(nodes[1], nodes[0], "turn", None))
-        turn = self._compared(replace(blank, prompt_chars=len(sides[1].text)), *sides, renderer)
+        blank = replace(blank, prompt_chars=len(sides[1].text))
+        turn = self._compared(blank, sides[0], sides[1], renderer)
         if nodes[0].scope == nodes[1].scope:
             return _judged(turn, is_planned=False, settings=self.settings)
         return replace(turn, verdict="not-comparable", level=None, cause=_SWITCH, findings=())
@@ -340,7 +341,7 @@ def _conversation(number: int, thread: _Thread, settings: Settings) -> Conversat
     turns = tuple(_judged(turn, is_planned=is_planned, settings=settings) for turn in thread.turns)
     first = next((turn for turn in turns if _counts_as_break(turn)), None)
     cause = "none" if first is None else first.cause
-    verdict = "append-only" if first is None else "break"
+    verdict: Verdict = "append-only" if first is None else "break"
     return ConversationCheck(thread.conversation_id, number, verdict, cause, blame_of(cause), turns)
 
 

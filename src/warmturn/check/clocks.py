@@ -24,9 +24,9 @@ _DAYS = (
     "lunes|martes|miércoles|jueves|viernes|sábado|domingo"
 )
 _TIME = (
-    r"(?:(?:(?<=\dT)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap]\.?m\b\.?)?"
-    r"|\b\d{1,2}\.\d{2}\s?(?:uhr\b|[ap]\.?m\b\.?)"
-    r"|\d{1,2}\s?[ap]\.?m\b\.?|\d{1,2}\s?uhr\b|\d{1,2}[時时点點]\d{0,2}分?(?:\d{1,2}秒)?)"
+    r"(?:(?:(?<=\dT)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap](?:\.m\.|m\b))?"
+    r"|\b\d{1,2}\.\d{2}\s?(?:uhr\b|[ap](?:\.m\.|m\b))"
+    r"|\d{1,2}\s?[ap](?:\.m\.|m\b)|\d{1,2}\s?uhr\b|\d{1,2}[時时点點]\d{0,2}分?(?:\d{1,2}秒)?)"
 )
 _ZONE = r"(?:[zZ]\b|\b(?:utc|gmt|cest|cet|est|edt|cst|pst|pdt|jst)\b(?:[+-]\d{1,2}(?::?\d{2})?)?|[+-]\d{2}:?\d{2}\b)"
 _COMPACT = r"\d{8}[T_ -]?\d{4,6}(?!\d)"
@@ -114,9 +114,8 @@ def _clock(text: str, run: list[re.Match[str]]) -> Clock | None:
     kinds = {str(atom.lastgroup) for atom in run}
     has_time = bool(kinds & {"time", "compact", "epoch"})
     has_date = bool(kinds & {"date", "compact", "epoch"}) or {"month", "number"} <= kinds
-    has_date = (
-        has_date or "day" in kinds and any(len(a.group()) > 3 for a in run if a.lastgroup == "day")
-    )
+    # The name of a day is enough, spelled out: "Mon" and "sat" are other words too.
+    has_date = has_date or any(a.lastgroup == "day" and len(a.group()) > 3 for a in run)
     if not (has_time or has_date):
         return None
     start, end = run[0].start(), run[-1].end()

@@ -99,8 +99,9 @@ def plainly_appended(
     content = reply.get("content")
     num_before = len(earlier.messages or ())
     echo = (later.messages or ())[num_before : num_before + 1]
-    is_plain = isinstance(content, str) and content and not reply.get("tool_calls")
-    if not is_plain or any(reply.get(f) for f in _REASONING_FIELDS) or not echo:
+    if not isinstance(content, str) or not content or not echo:
+        return None
+    if any(reply.get(field) for field in ("tool_calls", *_REASONING_FIELDS)):
         return None
     if echo[0].get("content") != content or not later_text.startswith(earlier_text):
         return None

@@ -1,7 +1,6 @@
 """Checks one turn: renders once, compares, and looks for causes only where something broke."""
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -193,7 +192,7 @@ def _tokens(
 
 
 def _has_same_text(pair: Pair, earlier: Rendered, later: Rendered) -> bool:
-    """Whether the texts are known to agree, so that ids alone can be what differs."""
+    """Say whether the texts are known to agree, so that ids alone can be what differs."""
     is_ours = all(
         unicodedata.normalize("NFC", one.sent_text) == unicodedata.normalize("NFC", one.text)
         for one in (earlier, later)
@@ -204,7 +203,7 @@ def _has_same_text(pair: Pair, earlier: Rendered, later: Rendered) -> bool:
 def _as_sent(
     pair: Pair, earlier: Rendered, later: Rendered
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Rendered here the pair is clean. Was it so on the server?"""
+    """Look for a break in the prompts as the server had them: rendered here there is none."""
     if (earlier.sent_text, later.sent_text) == (earlier.text, later.text):
         return (), ()
     note = "the prompts in the log differ from those rendered here: is it the server's template?"
@@ -222,8 +221,9 @@ def _as_sent(
 
 def _is_bounded(pair: Pair) -> bool:
     """Say whether all up to the last user message of the earlier request is still shared."""
-    messages: Sequence[dict[str, object]] = pair.earlier.messages
-    last = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
+    last = max(
+        (i for i, m in enumerate(pair.earlier.messages) if m.get("role") == "user"), default=-1
+    )
     head = replace(pair.earlier, messages=pair.earlier.messages[: last + 1])
     text = pair.text_of(head, add_generation_prompt=False)
     return text is not None and pair.shared >= shared_chars(text, pair.earlier_text)
