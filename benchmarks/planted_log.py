@@ -396,7 +396,7 @@ def _block(one: Conversation, turn: int, now: datetime, messages: Any, _tools: A
     messages[-1]["content"] = f"{block}\n\n{text}" if one.form % 2 else f"{text}\n\n{block}"
 
 
-def _window(one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
+def _window(_one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
     kept = 5
     if len(messages) > kept + 1:
         messages[1:] = messages[-kept:]

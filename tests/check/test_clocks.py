@@ -33,7 +33,8 @@ def test_clocks_are_found_however_they_are_written(text, clock, has_date, has_ti
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no digits", "12 apples", "room 404", "3.14", "it may sat", "+49 30 1234567", "a:b"]
+    "text",
+    ["", "no digits", "12 apples", "room 404", "3.14", "it may sat", "+49 30 1234567", "a:b"],
 )
 def test_numbers_alone_are_no_clocks(text):
     assert told(text) == []
@@ -41,7 +42,11 @@ def test_numbers_alone_are_no_clocks(text):
 
 def test_clocks_far_apart_are_two_and_found_with_their_names():
     text = "Wednesday, 3 March 2027." + " x" * 200 + " 10:03 " + " y" * 200 + " 29 Nov"
-    assert [found[0].rstrip(".") for found in told(text)] == ["Wednesday, 3 March 2027", "10:03", "29 Nov"]
+    assert [found[0].rstrip(".") for found in told(text)] == [
+        "Wednesday, 3 March 2027",
+        "10:03",
+        "29 Nov",
+    ]
 
 
 def test_only_a_clock_that_says_so_is_now():

@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from tests.support.logged import assistant, report, request, system, user
+from tests.support.logged import assistant, report, request, system, tool, user
 
 from warmturn.check.lineage import Lineage
 
@@ -145,7 +145,7 @@ def test_an_edited_older_message_is_an_edit_and_a_new_answer_to_it_a_fork():
     assert parents(*log, forked)["t3"] == "t1"
 
 
-def test_a_history_that_was_replaced_altogether_is_found_by_id_only():
+def test_a_history_that_was_replaced_altogether_is_found_by_id_or_by_its_summary():
     rounds = [U1, A1, U2, A2]
     summary = user("Summary: they counted.")
     log = [
@@ -155,7 +155,11 @@ def test_a_history_that_was_replaced_altogether_is_found_by_id_only():
     assert parents(*log)["t4"] == "t3"
     assert report(*log).cause == "client.history_summarised"
     bare = [named(r.request_id, *r.messages) for r in log]
-    assert parents(*bare)["t4"] is None
+    assert parents(*bare)["t4"] == "t3"
+    no_summary = named("t4", HEAD, user("fruit?"), user("four"))
+    assert parents(bare[0], no_summary)["t4"] is None
+    other = named("o1", HEAD, user("another conversation"))
+    assert parents(bare[0], other, bare[1])["t4"] is None
 
 
 def test_a_first_message_that_lost_a_block_still_begins_the_conversation():
@@ -168,6 +172,24 @@ def test_a_first_message_that_lost_a_block_still_begins_the_conversation():
     assert report(*log).cause == "client.injected_block_moved"
     other = named("t2", HEAD, user("what does fruit cost?"), A1, U2)
     assert parents(log[0], other)["t2"] is None
+
+
+def test_a_request_with_other_tools_beside_a_conversation_that_goes_on_is_a_side_request():
+    tools = [tool("a"), tool("b")]
+    log = [
+        named("t1", HEAD, U1, output="first", tools=tools),
+        named("title", HEAD, U1, A1, user("Write a title."), output="Fruit"),
+        named("t2", HEAD, U1, A1, U2, tools=tools),
+    ]
+    found = report(*log)
+    assert (found.verdict, found.cause) == ("append-only", "lineage.side_request_or_fork")
+    assert {t.request_id: (t.parent_id, t.relation) for t in found.turns()} == {
+        "t1": (None, "root"),
+        "title": (None, "side"),
+        "t2": ("t1", "fork"),
+    }
+    without_t2 = report(*log[:2])
+    assert without_t2.cause == "client.tools_changed"
 
 
 def test_memory_is_bounded_and_what_was_forgotten_begins_anew():

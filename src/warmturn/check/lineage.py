@@ -4,8 +4,8 @@ By id where the log has one, else inferred, always within one model, adapter and
 
 1. the request whose messages, system text aside, are the longest head of the new one's;
 2. else one whose newest messages reappear: its history was dropped, summarised or edited;
-3. else, under one conversation id only, the newest request with the same orders and more
-   history than this one: everything was replaced;
+3. else, under one conversation id, the newest request with the same orders and more history
+   than this one: everything was replaced. Without ids only a summary is taken for that;
 4. else, without an id, a first turn whose only message was edited at one end.
 
 A request that continues none is a root: a conversation's first turn, a side request, a
@@ -31,9 +31,13 @@ __all__ = ["MOST_OPEN_REQUESTS", "Lineage", "Node", "Placement", "Relation"]
 MOST_OPEN_REQUESTS = 4096
 """Requests that can still be continued; about 100 MB at 6k tokens each."""
 
-Relation: TypeAlias = Literal["root", "turn", "fork", "retry", "other-model"]
-"""How a request stands to the one it was derived from. `other-model`: the same conversation, but
-another model, adapter or salt, so that nothing can be reused."""
+Relation: TypeAlias = Literal["root", "turn", "fork", "retry", "side", "other-model"]
+"""How a request stands to the one it was derived from.
+
+`side`: it repeats a conversation with other tools or orders, and the conversation goes on
+without it. `other-model`: the same conversation, but another model or adapter, so that nothing
+can be reused.
+"""
 
 _Scope: TypeAlias = tuple[str | None, str | None, str | None]
 _MOST_PER_KEY = 64
@@ -174,10 +178,17 @@ class Lineage(Generic[T]):
         return max(able, key=lambda n: (counts[n.number], n.number), default=None)
 
     def _all_replaced(self, node: Node[T]) -> Node[T] | None:
-        """Only a conversation id can tie two requests that share no message."""
-        if node.request.conversation_id is None:
-            return None
-        known = [n for n in self._at(node, ("id",)) if n.scope == node.scope]
+        """A conversation id ties two requests that share no message.
+
+        Without one, a summary does, where only one conversation with these orders is open.
+        """
+        has_id = node.request.conversation_id is not None
+        key = ("id",) if has_id else ("orders", hash(node.orders[:_SAME_ORDERS_CHARS]))
+        known = [n for n in self._at(node, key) if n.scope == node.scope]
+        if not has_id:
+            known = [n for n in known if not n.has_child]
+            if len(known) != 1 or not _has_summary(node):
+                return None
         newest = max(known, key=lambda n: n.number, default=None)
         if newest is None or not _has_same_orders(newest, node) or not newest.orders:
             return None
@@ -194,7 +205,7 @@ class Lineage(Generic[T]):
             for other in self._at(node, ("first", hash(node.orders)))
             if other.scope == node.scope
             and not other.has_child
-            and _holds(content_text(_body(other)[0]).strip(), text)
+            and _holds(content_text(_body(other)[0]).strip(), text, body[1:])
             and reply_matches(other.request, body[1]) is not False
         ]
         return known[-1] if known else None
@@ -232,8 +243,10 @@ def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:
     yield (conversation, "all", hash(node.keys))
     if conversation is not None:
         yield (conversation, "id")
-    elif len(node.keys) == 1:
-        yield (conversation, "first", hash(node.orders))
+    else:
+        yield (conversation, "orders", hash(node.orders[:_SAME_ORDERS_CHARS]))
+        if len(node.keys) == 1:
+            yield (conversation, "first", hash(node.orders))
     for key in {*node.keys[-_NEWEST_MESSAGES:], *_reply_key(node)}:
         yield (conversation, "new", key)
 
@@ -341,9 +354,19 @@ def _are_versions(old: dict[str, Any], new: dict[str, Any]) -> bool:
     )
 
 
-def _holds(left: str, right: str) -> bool:
+def _holds(left: str, right: str, others: Sequence[dict[str, Any]]) -> bool:
+    """Say whether one text is the other with a block: telling by itself, or by the block."""
     shorter, longer = sorted((left, right), key=len)
-    return len(shorter) >= _TELLING_CHARS and shorter in longer
+    if not shorter or shorter not in longer:
+        return False
+    block = longer.replace(shorter, "", 1)
+    is_elsewhere = any(is_same_block(block, content_text(message)) for message in others)
+    return len(shorter) >= _TELLING_CHARS or is_elsewhere
+
+
+def _has_summary(node: Node[Any]) -> bool:
+    texts = [node.orders, *(content_text(message) for message in _body(node)[:2])]
+    return any(SUMMARY_WORDS.search(text) for text in texts)
 
 
 def _body(node: Node[Any]) -> tuple[dict[str, Any], ...]:

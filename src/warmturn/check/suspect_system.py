@@ -13,7 +13,7 @@ from warmturn.check.volatile import Changed, classify
 __all__ = ["SUMMARY_WORDS", "undo_system"]
 
 SUMMARY_WORDS = re.compile(
-    r"summar|recap|so far|compact|earlier conversation|previously|previous conversation|conversation history|"
+    r"summar|recap|so far|compact|earlier conversation|previously|previous conversation|continued from|conversation history|"
     r"zusammenfass|bisher|verlauf|résum|resum|riassunt|摘要|总结|要約",
     re.IGNORECASE,
 )
