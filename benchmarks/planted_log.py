@@ -62,7 +62,7 @@ TEMPLATE = """\
 {% endif %}"""
 """A chat template that prints all it is given, so that the client alone is to blame."""
 
-_WORDS = (
+_WORDS = (  # noqa: SIM905 - a list of forty words reads worse
     "the cache of tokens is kept in blocks and a request that begins with the same prefix can "
     "reuse them while memory lasts so keep what was said as it was said order price garden river "
     "window lamp engine paper winter harbour ticket music"
@@ -83,6 +83,7 @@ class Conversation:
     tools: list[dict[str, Any]]
     history: list[dict[str, Any]] = field(default_factory=list)
     form: int = 0
+    last_tools: list[dict[str, Any]] | None = None
 
 
 @dataclass
@@ -122,7 +123,9 @@ def planted_log(
 
 def _conversation(rng: random.Random, number: int, cause: str) -> Conversation:
     tools = [_tool(rng, i) for i in range(rng.randint(3, 6))]
-    opening = rng.choice(["You are a support agent.", "Du bist ein Assistent.", "Act as a planner."])
+    opening = rng.choice(
+        ["You are a support agent.", "Du bist ein Assistent.", "Act as a planner."]
+    )
     lines = [opening, *(_text(rng, rng.randint(15, 60)).capitalize() + "." for _ in range(4))]
     start = datetime(2026, 11, 29, 8, tzinfo=UTC) + timedelta(seconds=rng.uniform(0, 30000))
     system = rng.choice(["\n", " ", "\n\n"]).join(lines)
@@ -194,16 +197,25 @@ def _extra(
     later = now + timedelta(seconds=5)
     answer = {"role": "assistant", "content": _text(one.rng, 20), "reasoning_content": "Hm."}
     if one.cause == "clean_retry" and turn % 2:
-        yield _row(one, turn, later, messages, tools, answer) | {"request_id": f"{one.name}-r{turn}"}, False
+        yield (
+            _row(one, turn, later, messages, tools, answer) | {"request_id": f"{one.name}-r{turn}"},
+            False,
+        )
     if one.cause == "clean_fork" and turn == 3:
         forked = [*messages[:-1], {"role": "user", "content": _text(one.rng, 9)}]
-        yield _row(one, turn, later, forked, tools, answer) | {"request_id": f"{one.name}-f{turn}"}, False
+        yield (
+            _row(one, turn, later, forked, tools, answer) | {"request_id": f"{one.name}-f{turn}"},
+            False,
+        )
     if one.cause == "clean_side":
         side = [
             {"role": "system", "content": "Write a title of five words for the conversation."},
             {"role": "user", "content": messages[-1]["content"]},
         ]
-        yield _row(one, turn, later, side, [], answer) | {"request_id": f"{one.name}-s{turn}"}, False
+        yield (
+            _row(one, turn, later, side, [], answer) | {"request_id": f"{one.name}-s{turn}"},
+            False,
+        )
 
 
 def _reply(one: Conversation, turn: int) -> dict[str, Any]:
@@ -215,11 +227,13 @@ def _reply(one: Conversation, turn: int) -> dict[str, Any]:
     }
     if one.cause == "trim":
         reply["content"] += rng.choice(["\n\n", " ", "\n", "  \n"])
-    is_tool_cause = one.cause in {"argument_keys", "call_ids", "clean_tools"}
-    if is_tool_cause and turn == 0 or one.cause == "clean_tools" and turn % 2:
+    calls = {"argument_keys": turn == 0, "call_ids": turn == 0, "clean_tools": turn % 2 == 1}
+    if calls.get(one.cause):
         arguments = {"city": rng.choice(_CITIES), "days": rng.randint(1, 9), "unit": "c", "x": [1]}
         call = {"name": one.tools[0]["function"]["name"], "arguments": json.dumps(arguments)}
-        reply["tool_calls"] = [{"id": f"call_{rng.randrange(16**8):08x}", "type": "function", "function": call}]
+        reply["tool_calls"] = [
+            {"id": f"call_{rng.randrange(16**8):08x}", "type": "function", "function": call}
+        ]
     return reply
 
 
@@ -238,9 +252,7 @@ def _tool(rng: random.Random, number: int) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-Plant = Callable[
-    [Conversation, int, datetime, list[dict[str, Any]], list[dict[str, Any]]], object
-]
+Plant = Callable[[Conversation, int, datetime, list[dict[str, Any]], list[dict[str, Any]]], object]
 
 
 def _put_into_system(one: Conversation, messages: list[dict[str, Any]], line: str) -> None:
@@ -265,7 +277,7 @@ def _clock(one: Conversation, _turn: int, now: datetime, messages: Any, _tools: 
         f"Nous sommes le {now:%d/%m/%Y} à {now:%Hh%M}.",
         f"[{now:%Y%m%dT%H%M%SZ}]",
         f"Time now {now:%I:%M %p}",
-        f"当前时间：{now.year}年{now.month}月{now.day}日 {now:%H:%M}",
+        f"当前时间 {now.year}年{now.month}月{now.day}日 {now:%H:%M}",
         f"Today's date: {now:%m/%d/%Y, %H:%M:%S}",
         f"Session clock {now:%Y-%m-%d %H:%M:%S.%f}",
     )
@@ -311,15 +323,14 @@ def _user_data(one: Conversation, turn: int, _now: Any, messages: Any, _tools: A
 
 
 def _tool_order(one: Conversation, turn: int, _now: Any, _messages: Any, tools: Any) -> None:
+    """Turn or shuffle the list, but never into the order of the turn before."""
     turned = turn % len(tools)
     tools[:] = tools[turned:] + tools[:turned]
     if one.form % 2:
         one.rng.shuffle(tools)
-        if tools == one.history[0].get("_last"):
-            tools.reverse()
-    if tools == getattr(one, "last_tools", None):
+    if tools == one.last_tools:
         tools.reverse()
-    one.last_tools = deepcopy(tools)  # type: ignore[attr-defined]
+    one.last_tools = deepcopy(tools)
 
 
 def _tool_set(one: Conversation, turn: int, _now: Any, _messages: Any, tools: Any) -> None:
@@ -385,7 +396,7 @@ def _block(one: Conversation, turn: int, now: datetime, messages: Any, _tools: A
     messages[-1]["content"] = f"{block}\n\n{text}" if one.form % 2 else f"{text}\n\n{block}"
 
 
-def _window(one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
+def _window(_one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
     kept = 5
     if len(messages) > kept + 1:
         messages[1:] = messages[-kept:]
@@ -420,7 +431,7 @@ def _reasoning(_one: Conversation, _turn: int, _now: Any, messages: Any, _tools:
         message.pop("reasoning_content", None)
 
 
-def _image(one: Conversation, turn: int, _now: Any, messages: Any, _tools: Any) -> None:
+def _image(one: Conversation, _turn: int, _now: Any, messages: Any, _tools: Any) -> None:
     """Each question comes with an image, and only the newest keeps its own."""
     for index, message in enumerate(messages):
         if message["role"] == "user":
@@ -429,7 +440,6 @@ def _image(one: Conversation, turn: int, _now: Any, messages: Any, _tools: Any) 
             if index < len(messages) - 1:
                 image = {"type": "text", "text": "[image removed]"}
             message["content"] = [{"type": "text", "text": message["content"]}, image]
-    assert turn >= 0
 
 
 _PLANT: dict[str, Plant] = {

@@ -110,9 +110,7 @@ RULES: dict[str, Rules] = {
         ),
         whole_maps=("runs.*.parents",),
     ),
-    "token-log": Rules(
-        asked=("pairs.*.id", "text_equal"), asked_keys=("pairs.*.reuse.paged",)
-    ),
+    "token-log": Rules(asked=("pairs.*.id", "text_equal"), asked_keys=("pairs.*.reuse.paged",)),
     "render-parity": Rules(asked=("variants.*.text",), exact_chars=True),
     "metrics-text": Rules(
         # Null is "the product must say unknown", whatever the field.

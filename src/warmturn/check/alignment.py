@@ -49,7 +49,7 @@ def align(earlier: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]]) ->
         return Alignment(len(before), 0, 0, 0)
     edited = _edited_count(earlier, later, before, after)
     head = _shared(before, after)
-    best = _best_shift(before, after, head, _first_new(earlier, head))
+    best = _best_shift(before, after, _first_new(earlier, head))
     in_place = Alignment(len(before), 0, 0, 0)
     if best is None:
         return in_place if edited is not None else _replaced(earlier, later, before, after)
@@ -68,9 +68,7 @@ def _first_new(earlier: Sequence[dict[str, Any]], head: int) -> int:
     return max(head, head_length(earlier))
 
 
-def _best_shift(
-    before: Sequence[int], after: Sequence[int], head: int, start: int
-) -> Alignment | None:
+def _best_shift(before: Sequence[int], after: Sequence[int], start: int) -> Alignment | None:
     """Drop the fewest messages behind the head such that the rest goes on in the later list."""
     for dropped in range(len(before) - start):
         rest = before[start + dropped :]

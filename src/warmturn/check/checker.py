@@ -1,64 +1,37 @@
 """The checker: requests in, one by one, in the order of the log; turns out, then a report."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from warmturn.check.cost import HYBRID_BLOCK_TOKENS
+from warmturn.check.cost import TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
-from warmturn.check.lineage import MOST_OPEN_REQUESTS, Lineage, Node, Placement
+from warmturn.check.lineage import Lineage, Node, Placement
 from warmturn.check.names import blame_of
+from warmturn.check.orders import SharedOrders
 from warmturn.check.prompt import Preparation, PromptRenderer, TranscriptTemplate
-from warmturn.check.report import CheckReport, ConversationCheck, Fix, TurnCheck
+from warmturn.check.report import CheckReport, Fix, TurnCheck
+from warmturn.check.settings import Settings
+from warmturn.check.summary import CUTS, SWITCH_REBUILT, Thread, judged, summarise
 from warmturn.check.tokens import Encoder
 from warmturn.check.turn import (
     Comparison,
+    Counts,
     Rendered,
     are_messages_append_only,
     compare,
     latent_causes_of,
     rendered,
 )
-from warmturn.errors import InvalidInput, WarmturnError
+from warmturn.errors import WarmturnError
 from warmturn.formats.record import LoggedRequest
 from warmturn.render import ChatTemplate, Renderer
 
-__all__ = ["Checker", "Settings", "check_conversations", "check_turn"]
+__all__ = ["Checker", "check_conversations", "check_turn"]
 
-_PLANNED_SHARE = 0.2
-"""A history cut in at most every fifth turn is a plan, not a window that slides."""
-
-_CUTS = frozenset({"client.history_window_slide", "client.history_summarised"})
-_MOST_PROOFS_PER_CAUSE = 200
+_MOST_PROOFS_PER_CAUSE = 20
 """Each proof is two renders; a log of one cause throughout has no need of more."""
 
-_SIDE = "lineage.side_request_or_fork"
 _SWITCH = "client.model_switch"
-_SWITCH_REBUILT = "client.model_switch_plus_rebuilt_system"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How costs are counted. Defaults: vLLM's block size, the threshold of the case files."""
-
-    block_size: int = 16
-    hybrid_block_tokens: int = HYBRID_BLOCK_TOKENS
-    fail_under: float = 0.9
-    """A turn fails where it shares less than this of the earlier prompt, or of it with its reply."""
-    prefill_tokens_per_s: float | None = None
-    max_model_tokens: int | None = None
-    proves_fixes: bool = True
-    most_open_requests: int = MOST_OPEN_REQUESTS
-
-    def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
-        if self.block_size < 1 or self.hybrid_block_tokens < 1 or self.most_open_requests < 2:
-            raise InvalidInput(
-                f"block_size={self.block_size}, hybrid_block_tokens={self.hybrid_block_tokens}, "
-                f"most_open_requests={self.most_open_requests}: give positive numbers, and room "
-                "for two open requests"
-            )
-        if not 0 <= self.fail_under <= 1:
-            raise InvalidInput(f"fail_under={self.fail_under} is no share; give 0 to 1")
 
 
 def check_conversations(
@@ -114,12 +87,6 @@ def check_turn(
     return checker.compare(earlier, later)
 
 
-@dataclass(slots=True)
-class _Thread:
-    conversation_id: str
-    turns: list[TurnCheck] = field(default_factory=list)
-
-
 class Checker:
     """Checks a stream of requests. Not safe to use from several threads at once."""
 
@@ -143,21 +110,20 @@ class Checker:
         if tokenizer is None and isinstance(template, Renderer):
             self._tokenizer = template.tokenizer
         self._lineage: Lineage[Rendered] = Lineage(most_open=self.settings.most_open_requests)
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, Thread] = {}
         self._num_threads_of: dict[str, int] = {}
-        self._num_requests = 0
-        self._first_break: TurnCheck | None = None
+        self._orders: dict[object, SharedOrders] = {}
         self._num_proofs: dict[str, int] = {}
 
     def add(self, request: LoggedRequest) -> TurnCheck:
         """Check the next request of the log against the one it continues."""
-        self._num_requests += 1
         placed = self._lineage.place(request)
         turn = self._checked(placed)
-        thread = self._threads.setdefault(placed.node.thread, _Thread(self._name(placed)))
+        thread = self._threads.get(placed.node.thread)
+        if thread is None:
+            thread = Thread(placed.node.thread, self._name(placed))
+            self._threads[placed.node.thread] = thread
         thread.turns.append(turn)
-        if self._first_break is None and _counts_as_break(turn):
-            self._first_break = turn
         return turn
 
     def compare(self, earlier: LoggedRequest, later: LoggedRequest) -> TurnCheck:
@@ -166,36 +132,15 @@ class Checker:
         sides = [rendered(r, renderer, self._tokenizer) for r in (earlier, later)]
         nodes = [_lone_node(request) for request in (earlier, later)]
         blank = _blank_turn(Placement(nodes[1], nodes[0], "turn", None))
-        turn = self._compared(replace(blank, prompt_chars=len(sides[1].text)), *sides, renderer)
+        blank = replace(blank, prompt_chars=len(sides[1].text))
+        turn = self._compared(blank, sides[0], sides[1], renderer)
         if nodes[0].scope == nodes[1].scope:
-            return _judged(turn, is_planned=False, settings=self.settings)
+            return judged(turn, is_planned=False, settings=self.settings)
         return replace(turn, verdict="not-comparable", level=None, cause=_SWITCH, findings=())
 
     def report(self) -> CheckReport:
         """Return what was found so far."""
-        conversations = tuple(
-            _conversation(number, thread, self.settings) for number, thread in self._threads.items()
-        )
-        turns = [turn for conversation in conversations for turn in conversation.turns]
-        costs = [turn.cost for turn in turns if turn.cost is not None]
-        times = [cost.lost_ttft_s for cost in costs if cost.lost_ttft_s is not None]
-        first = self._first_break
-        is_split = len(conversations) > 1 or any(t.relation in {"fork", "retry"} for t in turns)
-        cause = (_SIDE if is_split else "none") if first is None else first.cause
-        return CheckReport(
-            verdict="append-only" if first is None else "break",
-            level=None if first is None else first.level,
-            cause=cause,
-            blame=blame_of(cause),
-            conversations=conversations,
-            fixes=_summed_fixes(turns),
-            num_requests=self._num_requests,
-            num_breaks=sum(_counts_as_break(turn) for turn in turns),
-            num_failures=sum(turn.is_failure for turn in turns),
-            shared_tokens=sum(cost.shared_tokens for cost in costs),
-            cached_tokens=sum(cost.shared_tokens + cost.lost_tokens for cost in costs),
-            lost_ttft_s=sum(times) if times else None,
-        )
+        return summarise(list(self._threads.values()), self.settings)
 
     def _checked(self, placed: Placement[Rendered]) -> TurnCheck:
         turn = _blank_turn(placed)
@@ -210,20 +155,15 @@ class Checker:
             return _switched(turn, placed)
         earlier = None if placed.parent is None else placed.parent.payload
         if earlier is None:
-            return replace(turn, latent=latent_causes_of(later.prompt))
+            node = placed.node
+            across = self._orders.setdefault(node.scope, SharedOrders()).add(node.orders)
+            return replace(turn, latent=latent_causes_of(later.prompt), across=across)
         return self._compared(turn, earlier, later, renderer)
 
     def _compared(
         self, turn: TurnCheck, earlier: Rendered, later: Rendered, renderer: PromptRenderer
     ) -> TurnCheck:
-        found = compare(
-            earlier,
-            later,
-            renderer,
-            block_size=self.settings.block_size,
-            hybrid_block_tokens=self.settings.hybrid_block_tokens,
-            prefill_tokens_per_s=self.settings.prefill_tokens_per_s,
-        )
+        found = compare(earlier, later, renderer)
         return replace(
             turn,
             verdict="break" if found.is_broken else "append-only",
@@ -240,7 +180,7 @@ class Checker:
             is_loss_bounded=found.is_loss_bounded,
             latent=() if found.is_broken else found.latent,
             notes=found.notes,
-            cost=found.cost,
+            cost=_cost(found.counts, self.settings),
             fixes=self._fixes(found, turn.turn),
         )
 
@@ -250,7 +190,7 @@ class Checker:
             cause = step.finding.cause
             self._num_proofs[cause] = self._num_proofs.get(cause, 0) + 1
             # The step of a window is that of its whole conversation: one proof will do.
-            most = 1 if cause in _CUTS else _MOST_PROOFS_PER_CAUSE
+            most = 1 if cause in CUTS else _MOST_PROOFS_PER_CAUSE
             if self._num_proofs[cause] <= most:
                 fixes += fixes_for(
                     found.pair,
@@ -274,6 +214,20 @@ class Checker:
         return request.conversation_id if count == 1 else f"{request.conversation_id}#{count}"
 
 
+def _cost(counts: Counts | None, settings: Settings) -> TurnCost | None:
+    if counts is None:
+        return None
+    return cost_of(
+        prompt_tokens=counts.prompt_tokens,
+        earlier_prompt_tokens=counts.earlier_prompt_tokens,
+        generated_tokens=max(0, counts.cached_tokens - counts.earlier_prompt_tokens),
+        shared_tokens=counts.shared_tokens,
+        block_size=settings.block_size,
+        hybrid_block_tokens=settings.hybrid_block_tokens,
+        prefill_tokens_per_s=settings.prefill_tokens_per_s,
+    )
+
+
 def _lone_node(request: LoggedRequest) -> Node[Rendered]:
     return Lineage[Rendered]().place(request).node
 
@@ -282,6 +236,8 @@ def _blank_turn(placed: Placement[Rendered]) -> TurnCheck:
     return TurnCheck(
         request_id=_request_id(placed.node),
         parent_id=None if placed.parent is None else _request_id(placed.parent),
+        number=placed.node.number,
+        parent_number=None if placed.parent is None else placed.parent.number,
         source=placed.node.request.source,
         line=placed.node.request.line,
         turn=placed.node.turn,
@@ -309,7 +265,7 @@ def _switched(turn: TurnCheck, placed: Placement[Rendered]) -> TurnCheck:
     return replace(
         turn,
         verdict="not-comparable",
-        cause=_SWITCH_REBUILT if is_rebuilt else _SWITCH,
+        cause=SWITCH_REBUILT if is_rebuilt else _SWITCH,
         blame="client",
         level="messages" if is_rebuilt else None,
         notes=(note,),
@@ -319,55 +275,3 @@ def _switched(turn: TurnCheck, placed: Placement[Rendered]) -> TurnCheck:
 def _scope_shown(node: Node[Rendered]) -> str:
     model, adapter, _salt = node.scope
     return f"{model}" if adapter is None else f"{model} with adapter {adapter}"
-
-
-def _counts_as_break(turn: TurnCheck) -> bool:
-    return turn.verdict == "break" or turn.cause == _SWITCH_REBUILT
-
-
-def _conversation(number: int, thread: _Thread, settings: Settings) -> ConversationCheck:
-    followed = [turn for turn in thread.turns if turn.parent_id is not None]
-    cuts = sum(turn.cause in _CUTS for turn in followed)
-    is_planned = 0 < cuts <= _PLANNED_SHARE * len(followed)
-    turns = tuple(_judged(turn, is_planned=is_planned, settings=settings) for turn in thread.turns)
-    first = next((turn for turn in turns if _counts_as_break(turn)), None)
-    cause = "none" if first is None else first.cause
-    verdict = "append-only" if first is None else "break"
-    return ConversationCheck(thread.conversation_id, number, verdict, cause, blame_of(cause), turns)
-
-
-def _judged(turn: TurnCheck, *, is_planned: bool, settings: Settings) -> TurnCheck:
-    planned = is_planned and turn.cause in _CUTS
-    if turn.cost is not None:
-        shares = turn.cost.prompt_share, turn.cost.cached_share
-    else:
-        prompt = min(turn.shared_chars, turn.earlier_prompt_chars)
-        shares = (
-            prompt / max(1, turn.earlier_prompt_chars),
-            turn.shared_chars / max(1, turn.cached_chars),
-        )
-    is_low = min(shares) < settings.fail_under
-    is_failure = turn.cause == _SWITCH_REBUILT or (
-        turn.verdict == "break" and is_low and not planned
-    )
-    return replace(turn, is_planned=planned, is_failure=is_failure)
-
-
-def _summed_fixes(turns: Sequence[TurnCheck]) -> tuple[Fix, ...]:
-    """Return one fix per cause: its first change, with the shares of all turns averaged."""
-    by_change: dict[tuple[str, int], list[Fix]] = {}
-    for turn in turns:
-        ranks: dict[str, int] = {}
-        for fix in turn.fixes:
-            rank = ranks.get(fix.cause, 0)
-            ranks[fix.cause] = rank + 1
-            by_change.setdefault((fix.cause, rank), []).append(fix)
-    return tuple(
-        replace(
-            fixes[0],
-            share_before=sum(fix.share_before for fix in fixes) / len(fixes),
-            share_after=sum(fix.share_after for fix in fixes) / len(fixes),
-            is_proven=all(fix.is_proven for fix in fixes),
-        )
-        for fixes in by_change.values()
-    )

@@ -5,6 +5,7 @@ time of day or a date. Only its *change* makes it a cause; its mere presence, a 
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 __all__ = ["Clock", "clocks_in", "cut_to_day"]
@@ -23,9 +24,9 @@ _DAYS = (
     "lunes|martes|miércoles|jueves|viernes|sábado|domingo"
 )
 _TIME = (
-    r"(?:(?:(?<=\dT)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap]\.?m\b\.?)?"
-    r"|\b\d{1,2}\.\d{2}\s?(?:uhr\b|[ap]\.?m\b\.?)"
-    r"|\d{1,2}\s?[ap]\.?m\b\.?|\d{1,2}\s?uhr\b|\d{1,2}[時时点點]\d{0,2}分?(?:\d{1,2}秒)?)"
+    r"(?:(?:(?<=\dT)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap](?:\.m\.|m\b))?"
+    r"|\b\d{1,2}\.\d{2}\s?(?:uhr\b|[ap](?:\.m\.|m\b))"
+    r"|\d{1,2}\s?[ap](?:\.m\.|m\b)|\d{1,2}\s?uhr\b|\d{1,2}[時时点點]\d{0,2}分?(?:\d{1,2}秒)?)"
 )
 _ZONE = r"(?:[zZ]\b|\b(?:utc|gmt|cest|cet|est|edt|cst|pst|pdt|jst)\b(?:[+-]\d{1,2}(?::?\d{2})?)?|[+-]\d{2}:?\d{2}\b)"
 _COMPACT = r"\d{8}[T_ -]?\d{4,6}(?!\d)"
@@ -42,6 +43,10 @@ _ATOM = re.compile(
 _BETWEEN = re.compile(
     r"(?:[\s,;|·()/-]|T|\bat\b|\bof\b|\bum\b|\bde\b|\bà\b|\ba las\b|\bthe\b)*", re.IGNORECASE
 )
+_DIGITS = re.compile(r"\d+")
+_REACH = 40
+"""Characters between a digit and a name of its clock: `Wednesday, the` before, `Uhr` behind."""
+
 _NOW_WORDS = re.compile(
     r"now|current|clock|time|timestamp|generated|updated|as of|today|jetzt|uhr|aktuell|zeit|heute|"
     r"heure|maintenant|hora|ahora|hoy|現在|现在|当前|时间",
@@ -64,13 +69,26 @@ class Clock:
 def clocks_in(text: str) -> list[Clock]:
     """Return the clocks in `text`, in order. O(length)."""
     runs: list[list[re.Match[str]]] = []
-    for atom in _ATOM.finditer(text):
+    for atom in _atoms(text):
         if runs and _BETWEEN.fullmatch(text, runs[-1][-1].end(), atom.start()):
             runs[-1].append(atom)
         else:
             runs.append([atom])
     found = (_clock(text, run) for run in runs)
     return [clock for clock in found if clock is not None]
+
+
+def _atoms(text: str) -> Iterator[re.Match[str]]:
+    """Search only around digits: there is no clock without one, and most of a text has none."""
+    start = end = 0
+    for digit in _DIGITS.finditer(text):
+        if digit.start() - _REACH > end:
+            yield from _ATOM.finditer(text, start, end)
+            start = digit.start() - _REACH
+            while start > 0 and text[start - 1].isalnum():
+                start -= 1
+        end = digit.end() + _REACH
+    yield from _ATOM.finditer(text, start, end)
 
 
 def cut_to_day(text: str) -> str:
@@ -96,9 +114,8 @@ def _clock(text: str, run: list[re.Match[str]]) -> Clock | None:
     kinds = {str(atom.lastgroup) for atom in run}
     has_time = bool(kinds & {"time", "compact", "epoch"})
     has_date = bool(kinds & {"date", "compact", "epoch"}) or {"month", "number"} <= kinds
-    has_date = (
-        has_date or "day" in kinds and any(len(a.group()) > 3 for a in run if a.lastgroup == "day")
-    )
+    # The name of a day is enough, spelled out: "Mon" and "sat" are other words too.
+    has_date = has_date or any(a.lastgroup == "day" and len(a.group()) > 3 for a in run)
     if not (has_time or has_date):
         return None
     start, end = run[0].start(), run[-1].end()

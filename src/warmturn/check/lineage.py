@@ -4,8 +4,9 @@ By id where the log has one, else inferred, always within one model, adapter and
 
 1. the request whose messages, system text aside, are the longest head of the new one's;
 2. else one whose newest messages reappear: its history was dropped, summarised or edited;
-3. else, under one conversation id only, the newest request with the same orders and more
-   history than this one: everything was replaced.
+3. else, under one conversation id, the newest request with the same orders and more history
+   than this one: everything was replaced. Without ids only a summary is taken for that;
+4. else, without an id, a first turn whose only message was edited at one end.
 
 A request that continues none is a root: a conversation's first turn, a side request, a
 sub-agent. Two requests that continue the same one are a fork or a retry. None of these is a
@@ -30,9 +31,13 @@ __all__ = ["MOST_OPEN_REQUESTS", "Lineage", "Node", "Placement", "Relation"]
 MOST_OPEN_REQUESTS = 4096
 """Requests that can still be continued; about 100 MB at 6k tokens each."""
 
-Relation: TypeAlias = Literal["root", "turn", "fork", "retry", "other-model"]
-"""How a request stands to the one it was derived from. `other-model`: the same conversation, but
-another model, adapter or salt, so that nothing can be reused."""
+Relation: TypeAlias = Literal["root", "turn", "fork", "retry", "side", "other-model"]
+"""How a request stands to the one it was derived from.
+
+`side`: it repeats a conversation with other tools or orders, and the conversation goes on
+without it. `other-model`: the same conversation, but another model or adapter, so that nothing
+can be reused.
+"""
 
 _Scope: TypeAlias = tuple[str | None, str | None, str | None]
 _MOST_PER_KEY = 64
@@ -40,6 +45,8 @@ _NEWEST_MESSAGES = 3
 _SAME_ORDERS_SHARE = 0.3
 _SAME_ORDERS_CHARS = 64
 _VERSION_CHARS = 200
+_TELLING_CHARS = 16
+"""A question shorter than this may be asked in many conversations."""
 
 T = TypeVar("T")
 
@@ -138,7 +145,12 @@ class Lineage(Generic[T]):
         newer = self._newest_reappears(node, is_sure=found is not None)
         if newer is not None and (found is None or newer.number > found.number):
             return newer
-        return found or self._all_replaced(node) or self._longest_head(node, same_scope=False)
+        return (
+            found
+            or self._all_replaced(node)
+            or self._first_edited(node)
+            or self._longest_head(node, same_scope=False)
+        )
 
     def _longest_head(self, node: Node[T], *, same_scope: bool) -> Node[T] | None:
         for length in range(len(node.keys) - 1, 0, -1):
@@ -166,14 +178,37 @@ class Lineage(Generic[T]):
         return max(able, key=lambda n: (counts[n.number], n.number), default=None)
 
     def _all_replaced(self, node: Node[T]) -> Node[T] | None:
-        """Only a conversation id can tie two requests that share no message."""
-        if node.request.conversation_id is None:
-            return None
-        known = [n for n in self._at(node, ("id",)) if n.scope == node.scope]
+        """A conversation id ties two requests that share no message.
+
+        Without one, a summary does, where only one conversation with these orders is open.
+        """
+        has_id = node.request.conversation_id is not None
+        key = ("id",) if has_id else ("orders", hash(node.orders[:_SAME_ORDERS_CHARS]))
+        known = [n for n in self._at(node, key) if n.scope == node.scope]
+        if not has_id:
+            known = [n for n in known if not n.has_child]
+            if len(known) != 1 or not _has_summary(node):
+                return None
         newest = max(known, key=lambda n: n.number, default=None)
         if newest is None or not _has_same_orders(newest, node) or not newest.orders:
             return None
         return newest if _is_replacement(newest, node) else None
+
+    def _first_edited(self, node: Node[T]) -> Node[T] | None:
+        """Without an id: the newest first turn whose only message holds this one's, or lies in it."""
+        body = _body(node)
+        if len(body) < 3 or body[1].get("role") != "assistant":
+            return None
+        text = content_text(body[0]).strip()
+        known = [
+            other
+            for other in self._at(node, ("first", hash(node.orders)))
+            if other.scope == node.scope
+            and not other.has_child
+            and _holds(content_text(_body(other)[0]).strip(), text, body[1:])
+            and reply_matches(other.request, body[1]) is not False
+        ]
+        return known[-1] if known else None
 
     def _at(self, node: Node[T], key: tuple[Any, ...]) -> Sequence[Node[T]]:
         return self._by_key.get((node.request.conversation_id, *key), ())
@@ -208,6 +243,10 @@ def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:
     yield (conversation, "all", hash(node.keys))
     if conversation is not None:
         yield (conversation, "id")
+    else:
+        yield (conversation, "orders", hash(node.orders[:_SAME_ORDERS_CHARS]))
+        if len(node.keys) == 1:
+            yield (conversation, "first", hash(node.orders))
     for key in {*node.keys[-_NEWEST_MESSAGES:], *_reply_key(node)}:
         yield (conversation, "new", key)
 
@@ -229,7 +268,7 @@ def _may_continue(earlier: Node[Any], later: Node[Any], length: int) -> bool:
     """The orders are alike, and what follows is not the answer to somebody else's question."""
     if not _has_same_orders(earlier, later):
         return False
-    if earlier.request.conversation_id is not None or length > _NEWEST_MESSAGES:
+    if earlier.request.conversation_id is not None or len(earlier.keys) > _NEWEST_MESSAGES:
         return True
     messages = later.request.messages or ()
     echo = messages[len(messages) - len(later.keys) + length]
@@ -268,7 +307,7 @@ def _goes_on_from(earlier: Node[Any], later: Node[Any], *, is_sure: bool) -> boo
     newest = {*earlier.keys[-1:], *_reply_key(earlier)}
     at = [index for index, key in enumerate(later.keys) if key in newest]
     if at and at[0] < len(later.keys) - 1:
-        return True
+        return _may_continue(earlier, later, at[0] + 1)
     if is_sure:
         return _is_edited_at_end(earlier, later)
     # The newest message itself was edited: the one before it has to be there, and an answer.
@@ -300,7 +339,9 @@ def _is_replacement(earlier: Node[Any], later: Node[Any]) -> bool:
         return True
     is_answered = len(messages) > len(old) and messages[len(old)].get("role") == "assistant"
     pairs = zip(old, messages, strict=False)
-    if is_answered and all(is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs):
+    if is_answered and all(
+        is_similar(content_text(a), content_text(b), share=0.3) for a, b in pairs
+    ):
         return True
     is_fewer = len(messages) <= len(old) + 1 and later.keys[0] not in earlier.keys
     is_history = len(old) >= 3 or _are_versions(old[0], messages[0])
@@ -311,6 +352,21 @@ def _are_versions(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return old.get("role") == new.get("role") and is_same_block(
         content_text(new)[:_VERSION_CHARS], content_text(old)
     )
+
+
+def _holds(left: str, right: str, others: Sequence[dict[str, Any]]) -> bool:
+    """Say whether one text is the other with a block: telling by itself, or by the block."""
+    shorter, longer = sorted((left, right), key=len)
+    if not shorter or shorter not in longer:
+        return False
+    block = longer.replace(shorter, "", 1)
+    is_elsewhere = any(is_same_block(block, content_text(message)) for message in others)
+    return len(shorter) >= _TELLING_CHARS or is_elsewhere
+
+
+def _has_summary(node: Node[Any]) -> bool:
+    texts = [node.orders, *(content_text(message) for message in _body(node)[:2])]
+    return any(SUMMARY_WORDS.search(text) for text in texts)
 
 
 def _body(node: Node[Any]) -> tuple[dict[str, Any], ...]:

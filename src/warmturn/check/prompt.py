@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -140,10 +141,15 @@ class PromptRenderer:
         if parses_arguments:
             messages = [_with_parsed_arguments(message) for message in messages]
         if self._preparation == "as_logged":
-            unread = [key for key in _REASONING_KEYS if key not in template.source]
+            unread = _unread_keys(template.source)
             return [{k: v for k, v in m.items() if k not in unread} for m in messages]
         wants_parts = getattr(template, "content_format", "string") == "openai"
         return [_served(message, wants_parts=wants_parts) for message in messages]
+
+
+@lru_cache(maxsize=64)
+def _unread_keys(source: str) -> tuple[str, ...]:
+    return tuple(key for key in _REASONING_KEYS if not re.search(rf"\b{key}\b", source))
 
 
 def _with_parsed_arguments(message: Message) -> Message:

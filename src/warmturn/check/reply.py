@@ -14,6 +14,7 @@ __all__ = [
     "Generated",
     "content_of_reply",
     "generated_by",
+    "plainly_appended",
     "reply_matches",
     "split_reasoning",
 ]
@@ -48,6 +49,8 @@ _CALL_START = re.compile(
 )
 _FINAL_START = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>")
 _SPECIALS_AT_END = re.compile(r"(?:<[^<>\s]{1,60}>)+\s*\Z")
+_SPECIAL = re.compile(r"<[^<>\s]{1,60}>")
+_LONGEST_OPENING = 48
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _SPACE = re.compile(r"\s+")
 
@@ -80,6 +83,35 @@ def generated_by(
         text, evidence = "", "none" if request.reply_token_ids is None else "ids"
     reasoning, content = _parts(text, message)
     return Generated(text, evidence, reasoning, content, message)
+
+
+def plainly_appended(
+    earlier: LoggedRequest, later: LoggedRequest, earlier_text: str, later_text: str
+) -> Generated | None:
+    """Read the reply off the later prompt, where it came back untouched and is printed in full.
+
+    The common case of a log without raw replies: it saves rendering the reply by itself.
+    None where there is anything to look into.
+    """
+    reply = earlier.reply
+    if reply is None or earlier.reply_text is not None or earlier.reply_token_ids is not None:
+        return None
+    content = reply.get("content")
+    num_before = len(earlier.messages or ())
+    echo = (later.messages or ())[num_before : num_before + 1]
+    if not isinstance(content, str) or not content or not echo:
+        return None
+    if any(reply.get(field) for field in ("tool_calls", *_REASONING_FIELDS)):
+        return None
+    if echo[0].get("content") != content or not later_text.startswith(earlier_text):
+        return None
+    start = len(earlier_text)
+    at = later_text.find(content, start, start + len(content) + _LONGEST_OPENING)
+    if at < 0:
+        return None
+    ending = _SPECIAL.match(later_text, at + len(content))
+    end = at + len(content) if ending is None else ending.end()
+    return Generated(later_text[start:end], "message", None, content, reply)
 
 
 def split_reasoning(text: str) -> tuple[str | None, str]:

@@ -52,6 +52,9 @@ class TurnCheck:
 
     request_id: str
     parent_id: str | None
+    number: int
+    """Place in the log, from 1."""
+    parent_number: int | None
     source: str
     line: int
     turn: int
@@ -76,6 +79,8 @@ class TurnCheck:
     """Whether not more than the last user round is lost; None without a loss."""
     latent: tuple[str, ...] = ()
     """Causes that will break a later turn though this one is clean."""
+    across: tuple[str, ...] = ()
+    """Of a thread's first turn: what keeps it from sharing another conversation's system text."""
     notes: tuple[str, ...] = ()
     cost: TurnCost | None = None
     fixes: tuple[Fix, ...] = ()

@@ -70,9 +70,13 @@ def _restored(pair: Pair, changed: list[int], cause: str, restore: Restore) -> I
         return
     first = touched[0]
     before, after = pair.earlier.messages[first], pair.later.messages[first]
-    level: Level = "text" if same_json(before, after) else "messages"
     trial = pair.with_later(replace(pair.later, messages=tuple(messages)))
-    yield Trial(cause, level, trial, _difference(before, after), first)
+    yield Trial(cause, _level(before, after), trial, _difference(before, after), first)
+
+
+def _level(before: Message, after: Message) -> Level:
+    """Another order of keys is no difference between messages, only between texts."""
+    return "text" if same_json(before, after) else "messages"
 
 
 def restore_ids(old: Message, new: Message) -> Message:

@@ -13,7 +13,7 @@ from warmturn.check.volatile import Changed, classify
 __all__ = ["SUMMARY_WORDS", "undo_system"]
 
 SUMMARY_WORDS = re.compile(
-    r"summar|recap|so far|compact|earlier conversation|previously|previous conversation|conversation history|"
+    r"summar|recap|so far|compact|earlier conversation|previously|previous conversation|continued from|conversation history|"
     r"zusammenfass|bisher|verlauf|résum|resum|riassunt|摘要|总结|要約",
     re.IGNORECASE,
 )
@@ -26,6 +26,8 @@ def undo_system(pair: Pair) -> Iterator[Trial]:
     """Put back, kind by kind, what changed in the system messages at the head."""
     old_head, new_head = head_length(pair.earlier.messages), head_length(pair.later.messages)
     if old_head != new_head:
+        if pair.alignment.num_dropped:
+            return  # a summary among the system messages: the history's business
         yield _whole_head(pair, old_head, new_head)
         return
     for index in range(old_head):

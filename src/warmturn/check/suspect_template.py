@@ -16,6 +16,7 @@ __all__ = ["TEMPLATE_SUSPECTS"]
 _DECODER = json.JSONDecoder()
 _LONGEST_INSERT = 48
 _SURE_CHARS = 24
+_LONGEST_MARKER = 80
 _REASONING_READ = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -80,7 +81,7 @@ def undo_reasoning(pair: Pair) -> Iterator[Trial]:
     text = pair.text_of(replace(pair.later, messages=messages[:-1]), add_generation_prompt=False)
     if text is not None:
         yield Trial(cause, "text", pair.with_later_text(text), detail)
-    text = _with_reasoning_put_back(pair)
+    text = _with_reasoning_put_back(pair, gone)
     if text is not None:
         yield Trial(cause, "text", pair.with_later_text(text), detail)
 
@@ -166,8 +167,24 @@ def _dropped_always_or_after_final(pair: Pair, index: int, reasoning: str) -> st
     return "template.reasoning_stripped_on_new_user_turn"
 
 
-def _with_reasoning_put_back(pair: Pair) -> str | None:
-    """Return the later text with all that was lost before the answer put in again."""
+def _with_reasoning_put_back(pair: Pair, reasoning: str) -> str | None:
+    """Return the later text with all that was lost up to the end of the reasoning put in again."""
+    start = pair.cached_text.find(reasoning, pair.shared)
+    if start < 0:
+        return None
+    end = start + len(reasoning)
+    for at in range(end, min(end + _LONGEST_MARKER, len(pair.cached_text))):
+        # Where the later text goes on: behind the marker that closes the reasoning.
+        if pair.later_text.startswith(pair.cached_text[at : at + _SURE_CHARS], pair.shared):
+            return (
+                pair.later_text[: pair.shared]
+                + pair.cached_text[pair.shared : at]
+                + pair.later_text[pair.shared :]
+            )
+    return _answer_after_reasoning(pair)
+
+
+def _answer_after_reasoning(pair: Pair) -> str | None:
     index = pair.echo_index
     content = "" if index is None else content_text(pair.later.messages[index]).strip()
     if not content:

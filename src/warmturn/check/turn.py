@@ -1,6 +1,6 @@
 """Checks one turn: renders once, compares, and looks for causes only where something broke."""
 
-from collections.abc import Sequence
+import unicodedata
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from warmturn.check.causes import Finding, Step, find_causes
 from warmturn.check.compare import shared_chars, shared_tokens
-from warmturn.check.cost import TurnCost, cost_of
 from warmturn.check.experiment import Pair
 from warmturn.check.message_keys import content_text, is_system, same_json
 from warmturn.check.names import Level
 from warmturn.check.prompt import Prompt, PromptRenderer, prompt_of
-from warmturn.check.reply import Generated, generated_by
+from warmturn.check.reply import Generated, generated_by, plainly_appended
 from warmturn.check.tokens import Encoder, TokenFinding, find_token_cause
 from warmturn.check.volatile import latent_causes
 from warmturn.formats.record import LoggedRequest
@@ -21,6 +20,7 @@ from warmturn.types import TokenIds
 
 __all__ = [
     "Comparison",
+    "Counts",
     "Rendered",
     "are_messages_append_only",
     "compare",
@@ -39,8 +39,18 @@ class Rendered:
     """As rendered here."""
     sent_text: str
     """As the server had it, where the log tells; else as rendered here."""
-    generated: Generated
+    renderer: PromptRenderer
     tokenizer: Encoder | None
+
+    @cached_property
+    def generated(self) -> Generated:
+        """What the model answered. One more render where the log has only the parsed message."""
+        request = self.request
+        if request.reply_text is None and request.reply_token_ids is not None and self.tokenizer:
+            ids = np.asarray(request.reply_token_ids, np.int32)
+            raw = self.tokenizer.decode(ids, skip_special_tokens=False)
+            request = replace(request, reply_text=raw)
+        return generated_by(request, self.prompt, self.text, self.renderer)
 
     @cached_property
     def prompt_ids(self) -> TokenIds | None:
@@ -49,20 +59,30 @@ class Rendered:
             return np.asarray(self.request.prompt_token_ids, np.int32)
         return None if self.tokenizer is None else self.tokenizer.encode(self.sent_text)
 
-    @cached_property
-    def cached_ids(self) -> TokenIds | None:
+    def cached_ids(self, generated: Generated) -> TokenIds | None:
         """Ids of prompt and reply: generated ones where logged, else both encoded as one string."""
         if self.prompt_ids is None:
             return None
         reply_ids = self.request.reply_token_ids
         if reply_ids is not None:
             return np.concatenate([self.prompt_ids, np.asarray(reply_ids, np.int32)])
-        if not self.generated.text or self.tokenizer is None:
+        if not generated.text or self.tokenizer is None:
             return self.prompt_ids
         if self.request.prompt_token_ids is not None:
-            tail = self.tokenizer.encode(self.generated.text)
-            return np.concatenate([self.prompt_ids, tail])
-        return self.tokenizer.encode(self.sent_text + self.generated.text)
+            return np.concatenate([self.prompt_ids, self.tokenizer.encode(generated.text)])
+        return self.tokenizer.encode(self.sent_text + generated.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Lengths of one pair, in tokens."""
+
+    earlier_prompt_tokens: int
+    cached_tokens: int
+    """Prompt and reply, the last generated token included."""
+    prompt_tokens: int
+    """Of the later prompt."""
+    shared_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +93,7 @@ class Comparison:
     steps: tuple[Step, ...]
     findings: tuple[Finding, ...]
     token_finding: TokenFinding | None
-    cost: TurnCost | None
+    counts: Counts | None
     is_loss_bounded: bool | None
     latent: tuple[str, ...]
     notes: tuple[str, ...]
@@ -107,27 +127,24 @@ def rendered(
     sent = request.prompt_text
     if sent is None and request.prompt_token_ids is not None and tokenizer is not None:
         sent = tokenizer.decode(np.asarray(request.prompt_token_ids), skip_special_tokens=False)
-    generated = generated_by(request, prompt, text, renderer)
-    if request.reply_text is None and request.reply_token_ids is not None and tokenizer is not None:
-        raw = tokenizer.decode(np.asarray(request.reply_token_ids), skip_special_tokens=False)
-        generated = generated_by(replace(request, reply_text=raw), prompt, text, renderer)
-    return Rendered(request, prompt, text, text if sent is None else sent, generated, tokenizer)
+    sent = text if sent is None else sent
+    return Rendered(request, prompt, text, sent, renderer, tokenizer)
 
 
 def compare(
     earlier: Rendered,
     later: Rendered,
     renderer: PromptRenderer,
-    *,
-    block_size: int = 16,
-    hybrid_block_tokens: int,
-    prefill_tokens_per_s: float | None = None,
 ) -> Comparison:
     """Test `P(n) + G(n)[:-1]` of `earlier` against the prompt of `later`."""
-    pair = Pair(renderer, earlier.prompt, later.prompt, earlier.generated, earlier.text, later.text)
+    generated = (
+        plainly_appended(earlier.request, later.request, earlier.text, later.text)
+        or earlier.generated
+    )
+    pair = Pair(renderer, earlier.prompt, later.prompt, generated, earlier.text, later.text)
     steps = find_causes(pair)
     findings = tuple(step.finding for step in steps)
-    token_finding, shared = _tokens(pair, earlier, later, has_text_break=bool(findings))
+    token_finding, counts = _tokens(pair, earlier, later, has_text_break=bool(findings))
     notes: tuple[str, ...] = ()
     if not findings and token_finding is None:
         findings, notes = _as_sent(pair, earlier, later)
@@ -136,9 +153,7 @@ def compare(
         steps,
         findings,
         token_finding,
-        None
-        if shared is None
-        else _cost(earlier, later, shared, block_size, hybrid_block_tokens, prefill_tokens_per_s),
+        counts,
         _is_bounded(pair) if findings else None,
         latent_causes_of(later.prompt),
         notes,
@@ -153,9 +168,10 @@ def are_messages_append_only(earlier: Prompt, later: Prompt) -> bool:
 
 def _tokens(
     pair: Pair, earlier: Rendered, later: Rendered, *, has_text_break: bool
-) -> tuple[TokenFinding | None, int | None]:
-    """Return the token-level cause, if any, and how many cached tokens are shared."""
-    cached, prompt, following = earlier.cached_ids, earlier.prompt_ids, later.prompt_ids
+) -> tuple[TokenFinding | None, Counts | None]:
+    """Return the token-level cause, if any, and the lengths that cost is made of."""
+    cached, prompt = earlier.cached_ids(pair.generated), earlier.prompt_ids
+    following = later.prompt_ids
     if cached is None or prompt is None or following is None:
         return None, None
     shared = shared_tokens(cached, following)
@@ -163,25 +179,31 @@ def _tokens(
     in_prompt = shared_tokens(prompt, following)
     if in_prompt < len(prompt):
         shared = min(shared, in_prompt)
-    has_reply = len(cached) > len(prompt) or bool(earlier.generated.text)
-    if has_text_break or shared >= len(cached) - has_reply:
-        return None, shared
-    is_same_text = pair.later_text.startswith(pair.earlier_text)
-    if not is_same_text or earlier.sent_text != earlier.text or later.sent_text != later.text:
-        return None, shared
-    if in_prompt < len(prompt) and earlier.request.reply_token_ids is None:
-        tail = earlier.tokenizer.encode(earlier.generated.text) if earlier.tokenizer else prompt[:0]
-        cached = np.concatenate([prompt, tail])
+    counts = Counts(len(prompt), len(cached), len(following), shared)
+    is_whole = shared >= len(cached) - bool(pair.generated.text or len(cached) > len(prompt))
+    if has_text_break or is_whole or not _has_same_text(pair, earlier, later):
+        return None, counts
+    if in_prompt < len(prompt) and earlier.request.reply_token_ids is None and earlier.tokenizer:
+        cached = np.concatenate([prompt, earlier.tokenizer.encode(pair.generated.text)])
     finding = find_token_cause(
         cached, following, prompt_tokens=len(prompt), tokenizer=earlier.tokenizer
     )
-    return finding, shared
+    return finding, counts
+
+
+def _has_same_text(pair: Pair, earlier: Rendered, later: Rendered) -> bool:
+    """Say whether the texts are known to agree, so that ids alone can be what differs."""
+    is_ours = all(
+        unicodedata.normalize("NFC", one.sent_text) == unicodedata.normalize("NFC", one.text)
+        for one in (earlier, later)
+    )
+    return is_ours and pair.later_text.startswith(pair.earlier_text)
 
 
 def _as_sent(
     pair: Pair, earlier: Rendered, later: Rendered
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Rendered here the pair is clean. Was it so on the server?"""
+    """Look for a break in the prompts as the server had them: rendered here there is none."""
     if (earlier.sent_text, later.sent_text) == (earlier.text, later.text):
         return (), ()
     note = "the prompts in the log differ from those rendered here: is it the server's template?"
@@ -197,31 +219,11 @@ def _as_sent(
     return (finding,), (note,)
 
 
-def _cost(
-    earlier: Rendered,
-    later: Rendered,
-    shared: int,
-    block_size: int,
-    hybrid_block_tokens: int,
-    prefill_tokens_per_s: float | None,
-) -> TurnCost:
-    num_prompt = 0 if earlier.prompt_ids is None else len(earlier.prompt_ids)
-    num_cached = 0 if earlier.cached_ids is None else len(earlier.cached_ids)
-    return cost_of(
-        prompt_tokens=0 if later.prompt_ids is None else len(later.prompt_ids),
-        earlier_prompt_tokens=num_prompt,
-        generated_tokens=max(0, num_cached - num_prompt),
-        shared_tokens=shared,
-        block_size=block_size,
-        hybrid_block_tokens=hybrid_block_tokens,
-        prefill_tokens_per_s=prefill_tokens_per_s,
-    )
-
-
 def _is_bounded(pair: Pair) -> bool:
     """Say whether all up to the last user message of the earlier request is still shared."""
-    messages: Sequence[dict[str, object]] = pair.earlier.messages
-    last = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
+    last = max(
+        (i for i, m in enumerate(pair.earlier.messages) if m.get("role") == "user"), default=-1
+    )
     head = replace(pair.earlier, messages=pair.earlier.messages[: last + 1])
     text = pair.text_of(head, add_generation_prompt=False)
     return text is not None and pair.shared >= shared_chars(text, pair.earlier_text)

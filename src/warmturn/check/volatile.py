@@ -20,9 +20,7 @@ Kind: TypeAlias = Literal[
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _TOKEN = re.compile(r"[\w+/=.~-]+")
-_KEY = re.compile(
-    r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*(?:[:=#]|>)\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z"
-)
+_KEY = re.compile(r"([^\n\r;,|{}<>=:]{1,60}?)[\"'\]]?\s*(?:[:=#]|>)\s*[\"'\[(<#]?\s*[\w+/=.~-]*\Z")
 _WORD_BORDERS = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
 _OPAQUE_WORDS = re.compile(
     r"\b(?:id|ids|uuid|guid|hash|checksum|digest|sha\d*|md5|crc|etag|nonce|salt|seed|trace|span|"
@@ -44,7 +42,7 @@ _USER_WORDS = re.compile(
     r"|用户|姓名|客户|ユーザー|お客様",
     re.IGNORECASE,
 )
-_NAMES = re.compile(r"(?:[A-ZÀ-ÞĀ-Ž][\w'’.-]*)(?: [A-ZÀ-ÞĀ-Ž][\w'’.-]*){0,3}")
+_NAMES = re.compile(r"(?:[A-ZÀ-ÞĀ-Ž][\w'\u2019.-]*)(?: [A-ZÀ-ÞĀ-Ž][\w'\u2019.-]*){0,3}")
 _MOST_VALUE_WORDS = 12
 _CONTEXT_CHARS = 120
 
@@ -155,10 +153,10 @@ def _are_names(old: str, new: str) -> bool:
 def _token_around(text: str, start: int, end: int) -> str:
     """Widen a changed span to the whole token it lies in: `0c1d2` of `cch=0c1d2;`."""
     left = start
-    while left > 0 and _TOKEN.fullmatch(text[left - 1]) and text[left - 1] not in "=":
+    while left > 0 and _TOKEN.fullmatch(text[left - 1]) and text[left - 1] != "=":
         left -= 1
     right = end
-    while right < len(text) and _TOKEN.fullmatch(text[right]) and text[right] not in "=":
+    while right < len(text) and _TOKEN.fullmatch(text[right]) and text[right] != "=":
         right += 1
     return text[left:right].strip().rstrip(".")
 

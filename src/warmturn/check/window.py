@@ -1,4 +1,4 @@
-"""A history cut at every turn is never reused. How much must be cut at once, then?
+"""How much of a history has to be cut at once so that most turns are pure appends.
 
 A window that holds `window` messages and slides with each turn of `growth` messages makes no
 turn a pure append. Let the history grow by `step` messages beyond the window and cut it back at
@@ -7,7 +7,7 @@ counting, then proven by rendering the turns.
 """
 
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 
 from warmturn.check.experiment import Pair
 from warmturn.check.message_keys import head_length
@@ -57,7 +57,7 @@ def _starts(window: int, growth: int, step: int) -> list[int]:
 
 
 def _appends(starts: list[int]) -> float:
-    pairs = list(zip(starts, starts[1:], strict=False))
+    pairs = list(pairwise(starts))
     return sum(before == after for before, after in pairs) / len(pairs)
 
 
@@ -76,5 +76,5 @@ def _rendered_appends(
         texts.append(
             pair.renderer.text(replace(pair.later, messages=sent), add_generation_prompt=False)
         )
-    pairs = list(zip(texts, texts[1:], strict=False))
+    pairs = list(pairwise(texts))
     return sum(after.startswith(before) for before, after in pairs) / len(pairs)
