@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help setup demo serve test check test-unit test-soak soak bench bench-engine bench-blocks \
+.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks \
         bench-pool bench-render docs clean
 
 help:  ## say what each target does
@@ -35,10 +35,11 @@ check: setup  ## lint, format, types, import contract, spelling
 
 test: check  ## every test: lint, types, contract, unit, end to end
 	$(BIN)/warmturn model fetch
-	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 $(ARGS)
+	$(BIN)/python -m pytest -m slow --durations 10 $(ARGS)
 
-soak: setup  ## the same tests with long counts
-	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+soak: setup  ## the same properties with twenty times the examples
+	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
 bench: bench-pool bench-blocks bench-engine  ## every benchmark of the engine and what it stands on
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.soak import examples
 from warmturn.blocks import AdapterKey, CacheScope, ChainBuilder, ImageKey, chain_words
 from warmturn.blocks import bodies as bodies_module
 from warmturn.blocks.keys import extra_keys_of
@@ -90,7 +91,7 @@ def scopes(draw):
     return CacheScope("m", adapter, draw(st.none() | TEXTS), tuple(images))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from(PRESETS),
     st.lists(TOKENS, max_size=40),

@@ -67,16 +67,17 @@ def test_logits_equal_those_of_transformers_in_any_chunks(pair, chunk):
 def test_a_batch_of_decodes_and_chunks_equals_each_alone(pair):
     executor, reference = pair
     sequences = Sequences(NUM_BLOCKS, BLOCK_SIZE, seed=1)
-    texts = {name: random_tokens(length, seed=length) for name, length in zip("abcd", (9, 17, 30, 5), strict=True)}
+    texts = {
+        name: random_tokens(length, seed=length)
+        for name, length in zip("abcd", (9, 17, 30, 5), strict=True)
+    }
     known = {"a": 8, "b": 16, "c": 7, "d": 0}
     executor.logits(
         step(*(sequences.work(n, texts[n][:k], 0, samples=False) for n, k in known.items() if k))
     )
     # A chunk first and a silent one between: rows are put back in the step's order.
     order = ("c", "a", "d", "b")
-    works = [
-        sequences.work(n, texts[n][known[n] :], known[n], samples=n != "d") for n in order
-    ]
+    works = [sequences.work(n, texts[n][known[n] :], known[n], samples=n != "d") for n in order]
     logits = executor.logits(step(*works))
     expected = [true_logits(reference, texts[n])[-1] for n in order if n != "d"]
     torch.testing.assert_close(logits, torch.stack(expected), atol=1e-4, rtol=0)

@@ -105,7 +105,7 @@ def test_forks_of_a_conversation(executor, encode, truth):
 
 
 def test_eviction_and_return(executor, encode, truth):
-    drive = Drive(executor, num_blocks=16)
+    drive = Drive(executor, num_blocks=14)
     first = talk(drive, encode, opening(encode, "rain"), turns=2, max_tokens=16)
     talk(drive, encode, opening(encode, "chess"), turns=3, max_tokens=40)
     assert drive.num_evicted > 0
@@ -117,7 +117,7 @@ def test_eviction_and_return(executor, encode, truth):
 
 
 def test_preemption(executor, encode, truth):
-    drive = Drive(executor, num_blocks=17)
+    drive = Drive(executor, num_blocks=12)
     prompts = [opening(encode, topic) for topic in ("bees", "rivers", "glass")]
     names = [drive.submit(p, 48) for p in prompts]
     drive.run()

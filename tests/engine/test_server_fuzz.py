@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.client import call
+from tests.support.soak import examples
 from tests.support.tiny_server import HELLO, TinyServer, says
 from warmturn.formats.generation import HARMLESS, REFUSED, Generation
 from warmturn.formats.prompt import ChatPrompt
@@ -55,7 +56,7 @@ plausible = st.fixed_dictionaries(
 bodies = plausible | st.dictionaries(st.sampled_from(FIELDS), values, max_size=5)
 
 server = TinyServer(says("a reply, é!"), max_model_len=200)
-often = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+often = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def goes_on() -> bool:

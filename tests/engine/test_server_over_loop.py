@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.test_server_fuzz import bodies
+from tests.support.soak import examples
 from tests.support.tiny_renderer import TinyRenderer
 from tests.support.tiny_server import HELLO
 from tests.support.toy_executor import ToyExecutor
@@ -84,7 +85,7 @@ request = st.tuples(
 
 
 @given(requests=st.lists(request, min_size=1, max_size=6))
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 def test_nothing_that_clients_send_or_break_off_stops_the_loop(whole, requests):
     answers, healthy = whole.runner.run(whole.together(requests))
     assert {a.status_code for a in answers if a is not None} <= {200, 400, 404}

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
+from tests.support.soak import examples
 from warmturn.errors import InvalidRequest
 from warmturn.render import Tokenizer
 from warmturn.render.splitting import MarkerSplitter
@@ -142,7 +143,7 @@ def _merging_model() -> models.BPE:
     return models.BPE(vocab=vocabulary, merges=pairs)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     added=_ADDED,
     normalizer=st.sampled_from(sorted(NORMALIZERS)),

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
+from tests.support.soak import examples
 from warmturn.errors import InvalidInput, InvalidRequest
 from warmturn.render import Tokenizer
 
@@ -43,7 +44,7 @@ def _texts(name: str) -> st.SearchStrategy[str]:
 @pytest.mark.network
 @pytest.mark.parametrize("name", REAL)
 @settings(
-    max_examples=250,
+    max_examples=examples(250),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -62,7 +63,7 @@ def test_encoding_equals_the_library_on_the_whole_text(name, data, real_tokenize
 @pytest.mark.network
 @pytest.mark.parametrize("name", REAL)
 @settings(
-    max_examples=200,
+    max_examples=examples(200),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.support.soak import examples
 from warmturn.session.continuation import Continuations
 
 # A tokenizer in one line: the longest piece first. `<>` is its only special token.
@@ -228,7 +229,7 @@ TOKENS = st.lists(st.integers(0, len(PIECES) - 2), min_size=1, max_size=5).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([None, "s"]), TOKENS, TOKENS), max_size=8), TOKENS)
 def test_splicing_agrees_with_trying_every_remembered_text(turns, rest):
     continuations = remembering(*turns)
@@ -285,4 +286,6 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
-TestConversations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestConversations.settings = settings(
+    max_examples=examples(60), stateful_step_count=25, deadline=None
+)

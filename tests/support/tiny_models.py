@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 import transformers
+
 from warmturn.replica.step import Step, Work
 
 VOCAB_SIZE = 97

@@ -8,7 +8,6 @@ Inside these arrays -1 means "none": they are the one place where a sentinel sta
 """
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -62,10 +61,10 @@ def new_state(num_blocks: int) -> State:
 
 def compiled(function: Function) -> Function:
     """Compile `function` with numba, cached on disk; return it unchanged without numba."""
-    if find_spec("numba") is None:  # the base install
+    try:
+        import numba  # noqa: PLC0415 - optional
+    except ModuleNotFoundError:  # the base install
         return function
-    import numba  # noqa: PLC0415 - optional
-
     return cast("Function", numba.njit(cache=True, nogil=True)(function))
 
 
