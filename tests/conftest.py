@@ -24,12 +24,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def smollm_dir() -> Path:
-    """The default model's directory; fetched on first use, skipped where it cannot be."""
-    from warmturn.engine.fetch import fetch_default_model
-    from warmturn.errors import PeerError
+def model_directory():
+    """Name -> directory of a real tokenizer; skips, saying so, where it cannot be fetched."""
+    from tests.support import corpora
 
-    try:
-        return fetch_default_model()
-    except PeerError as error:
-        pytest.skip(f"no model: {error}")
+    def find(name: str) -> Path:
+        try:
+            return corpora.tokenizer_directory(name)
+        except corpora.UnavailableError as reason:
+            pytest.skip(f"no {name} tokenizer: {reason}")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def smollm_dir(model_directory) -> Path:
+    """The default model, weights and all."""
+    return model_directory("smollm2")

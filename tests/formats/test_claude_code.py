@@ -105,9 +105,11 @@ def test_two_answers_to_one_line_share_its_history():
 
 
 def test_a_resumed_session_repeats_lines_and_they_count_once():
-    lines = [line("u", None, "a"), line("x", "u", "b", answer="m1")]
-    (found,) = read_records(*lines, *lines)
+    lines = [line("u", None, "a"), line("x", "u", "b", answer="m1", timestamp=10)]
+    again = [{**record, "timestamp": 20} for record in lines]
+    (found,) = read_records(*lines, *again)
     assert found.reply == {"role": "assistant", "content": "b"}
+    assert found.end_s == 10
 
 
 def test_lines_of_an_answer_that_repeat_a_block_add_nothing():
@@ -118,6 +120,12 @@ def test_lines_of_an_answer_that_repeat_a_block_add_nothing():
         line("y", "x", [block, {"type": "text", "text": "c"}], answer="m1"),
     )
     assert [part["text"] for part in found.reply["content"]] == ["b", "c"]
+
+
+def test_a_side_chain_without_a_name_is_named_by_its_first_line():
+    side = {"isSidechain": True}
+    (found,) = read_records(line("k", None, "a", **side), line("x", "k", "b", answer="m", **side))
+    assert found.conversation_id == "S/k"
 
 
 def test_an_agent_is_a_conversation_of_its_own():

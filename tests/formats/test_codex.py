@@ -74,10 +74,11 @@ def test_runs_of_model_items_become_answers():
 
 
 def test_a_replacement_history_takes_the_place_of_all_before():
-    replacement = [user("s")["payload"], assistant("t")["payload"]]
+    kept = [user("s"), assistant("t"), assistant("u"), user("v"), assistant("w")]
+    replacement = [line["payload"] for line in kept]
     compacted = {"type": "compacted", "payload": {"replacement_history": replacement}}
     *_, found = read_records(user("a"), assistant("b"), compacted, user("c"), assistant("d"))
-    assert [message["content"] for message in found.messages] == ["s", "t", "c"]
+    assert [message["content"] for message in found.messages] == ["s", "tu", "v", "w", "c"]
 
 
 def test_outputs_in_older_and_newer_forms_are_their_text():

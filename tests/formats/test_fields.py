@@ -1,5 +1,7 @@
 """Values out of foreign JSON."""
 
+import time
+
 import pytest
 
 from warmturn.errors import InvalidInput
@@ -31,6 +33,16 @@ from warmturn.formats import fields
 def test_times_are_seconds_since_the_epoch_whatever_their_unit(value, expected):
     found = fields.seconds({"t": value}, "t")
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_time_without_an_offset_does_not_depend_on_the_machine(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert fields.seconds({"t": "2026-11-29T10:00:00"}, "t") == 1795946400.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_the_first_field_of_the_right_type_counts():

@@ -129,9 +129,17 @@ def test_completions_have_a_prompt_of_text_or_ids():
     assert nested.prompt_token_ids == (3,)
 
 
-def test_fields_that_servers_hand_to_the_template_are_its_arguments():
-    body = {"messages": [HI], "reasoning_effort": "low", "chat_template_kwargs": {"k": 1}}
-    assert read_records(body)[0].template_kwargs == {"reasoning_effort": "low", "k": 1}
+def test_reasoning_effort_is_an_argument_of_the_template_unless_that_is_given():
+    body = {"messages": [HI], "reasoning_effort": "low"}
+    given = {"k": 1, "reasoning_effort": "high"}
+    plain, extra, both = read_records(
+        body,
+        {**body, "extra_body": {"chat_template_kwargs": {"k": 1}}},
+        {**body, "chat_template_kwargs": given},
+    )
+    assert plain.template_kwargs == {"reasoning_effort": "low"}
+    assert extra.template_kwargs == {"reasoning_effort": "low", "k": 1}
+    assert both.template_kwargs == given
 
 
 def test_a_conversation_named_in_the_metadata_counts():

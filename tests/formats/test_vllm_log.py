@@ -5,6 +5,7 @@ import pytest
 from tests.support.logs import DATA, read_data, read_text
 from warmturn.errors import InvalidInput
 from warmturn.formats import vllm_log
+from warmturn.formats.format import Entry
 from warmturn.formats.record import BadLine, LoggedRequest
 
 STAMP = "DEBUG 11-29 10:00:00 [logger.py:49]"
@@ -68,6 +69,27 @@ def test_an_id_used_twice_is_two_requests_and_the_reply_goes_to_the_newer():
     first, second = read_text("\n".join([details("a", "x"), details("a", "y"), response("a", "z")]))
     assert (first.prompt_text, first.reply_text) == ("x", None)
     assert (second.prompt_text, second.reply_text) == ("y", "z")
+
+
+def test_a_piece_of_a_streamed_reply_is_no_reply():
+    piece = response("a", "z").replace("response a:", "response a (streaming delta):")
+    (found,) = read_text("\n".join([details("a", "x"), piece]))
+    assert found.reply_text is None
+
+
+def test_answered_requests_no_longer_count_as_waiting(monkeypatch):
+    monkeypatch.setattr(vllm_log, "MAX_PENDING_CHARS", 250)
+    pairs = [(details(name, name), response(name, name)) for name in "abcd"]
+    found = read_text("\n".join(line for pair in pairs for line in pair))
+    assert [request.reply_text for request in found] == ["a", "b", "c", "d"]
+
+
+def test_nothing_of_an_answered_request_is_kept():
+    log = vllm_log._Log()
+    for number, line in enumerate([details("a", "x"), response("a", "y")], 1):
+        found = list(log.add(Entry("log", number, line)))
+    assert len(found) == 1
+    assert (log._pending, log._line_of, log._num_chars) == ({}, {}, 0)
 
 
 def test_a_completion_is_answered_without_its_number():

