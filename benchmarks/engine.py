@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from output import console, parser, shown, summary, verdict, write
 from rich.table import Table
 
+from output import console, parser, shown, summary, verdict, write
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.executor import Dtype, Executor, load
 from warmturn.engine.fetch import resolve_model
@@ -119,7 +119,7 @@ class Transformers:
 
         def run() -> None:
             self._generate(ids, num_tokens, cache)
-            cache.crop(len(context))
+            cache.crop(-num_tokens)
 
         return run
 
@@ -138,7 +138,7 @@ def compare(
     ours: Callable[[], None], theirs: Callable[[], None], pairs: int, num_tokens: int = 1
 ) -> dict[str, Any]:
     """Run both in turn after one warm-up each; return seconds per token and their ratio."""
-    ours(), theirs()  # noqa: B018 - the warm-up
+    ours(), theirs()
     times = [(_timed(ours), _timed(theirs)) for _ in range(pairs)]
     return {
         "ours_s": summary([mine / num_tokens for mine, _ in times]),

