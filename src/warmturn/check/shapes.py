@@ -202,7 +202,9 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-def with_compact_arguments(request: LoggedRequest, renderer: PromptRenderer) -> LoggedRequest | None:
+def with_compact_arguments(
+    request: LoggedRequest, renderer: PromptRenderer
+) -> LoggedRequest | None:
     """Return `request` with a reply whose arguments have no blanks, as models often write them.
 
     None where the template does not print them as JSON. Raises `TemplateError`.

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from warmturn.check.checker import Settings, check_turn
+from warmturn.check.checker import check_turn
 from warmturn.check.names import Blame, Level, Verdict
 from warmturn.check.prompt import PromptRenderer, prompt_of
 from warmturn.check.report import Fix, TurnCheck
+from warmturn.check.settings import Settings
 from warmturn.check.shapes import SHAPES, Shape, with_compact_arguments
 from warmturn.errors import WarmturnError
 from warmturn.formats.record import LoggedRequest

@@ -34,7 +34,9 @@ def check(
     ] = "paged",
     block_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens the engine reuses at once. Default: 16, or 512 quantised."),
+        typer.Option(
+            min=1, help="Tokens the engine reuses at once. Default: 16, or 512 quantised."
+        ),
     ] = None,
     fail_under: Annotated[
         float, typer.Option(min=0, max=1, help="A turn fails that reuses less than this share.")

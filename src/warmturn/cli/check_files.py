@@ -91,9 +91,7 @@ def checked(
     items: Iterable[LoggedRequest | BadLine], rendering: Rendering, settings: Settings
 ) -> tuple[CheckReport, BadLines]:
     """Return the report on `items`, and the lines that were none."""
-    checker = Checker(
-        template=rendering.template, tokenizer=rendering.tokenizer, settings=settings
-    )
+    checker = Checker(template=rendering.template, tokenizer=rendering.tokenizer, settings=settings)
     bad = BadLines()
     for item in items:
         if isinstance(item, BadLine):

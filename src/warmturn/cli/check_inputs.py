@@ -59,9 +59,7 @@ def settings_of(
     )
 
 
-def load_rendering(
-    model: Path | None, template: Path | None, tokenizer: Path | None
-) -> Rendering:
+def load_rendering(model: Path | None, template: Path | None, tokenizer: Path | None) -> Rendering:
     """Load what was asked for; without a model and a template, our own generic template.
 
     Raises `InvalidInput` where a file is missing or broken, `TemplateError` for a template that

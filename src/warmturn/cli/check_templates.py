@@ -68,7 +68,11 @@ def templates_in(path: Path) -> list[NamedTemplate]:
 
 def _swept(templates: Sequence[NamedTemplate]) -> Iterator[TemplateSweep]:
     shown = partial(
-        track, description="sweeping", total=len(templates), console=progress_console(), transient=True
+        track,
+        description="sweeping",
+        total=len(templates),
+        console=progress_console(),
+        transient=True,
     )
     if len(templates) < _ENOUGH_FOR_PROCESSES:
         yield from shown(map(_sweep, templates))

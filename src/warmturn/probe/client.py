@@ -76,6 +76,22 @@ class Client:
             raise PeerError(f"POST {path} got no answer: {error}") from error
         return answer
 
+    def try_post(self, path: str, body: dict[str, Any]) -> dict[str, Any] | str:
+        """Return the JSON answer of `POST path`, or why the server refused it.
+
+        For endpoints that not every server has. Raises `PeerError` where none answers.
+        """
+        try:
+            response = self._http.post(path, json=body)
+            if response.is_error:
+                return f"{path} answered {response.status_code}: {response.text[:200]}"
+            answer = response.json()
+        except httpx.HTTPError as error:
+            raise PeerError(f"POST {path} got no answer: {error}") from error
+        except ValueError:
+            return f"{path} did not answer with JSON"
+        return answer if isinstance(answer, dict) else f"{path} answered with no JSON object"
+
     def model_name(self) -> str:
         """Return the name of the first model the server has."""
         data = json.loads(self.get_text("/v1/models"))["data"]

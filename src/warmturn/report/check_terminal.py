@@ -121,7 +121,9 @@ def _print_sides(finding: Finding, console: Console) -> None:
     for label, rest in (("cached", sides.earlier), ("sent now", sides.later)):
         line = Text.assemble((f"   {label:{_LABEL_CHARS}}", "dim"), sides.shared, (rest, "reverse"))
         console.print(line, no_wrap=True, crop=False, overflow="ignore", soft_wrap=True)
-    console.print(Text(f"{'':{3 + _LABEL_CHARS + len(sides.shared)}}^", style="dim"), soft_wrap=True)
+    console.print(
+        Text(f"{'':{3 + _LABEL_CHARS + len(sides.shared)}}^", style="dim"), soft_wrap=True
+    )
 
 
 def _evidence(turn: TurnCheck) -> str:
