@@ -21,7 +21,7 @@ from warmturn.formats import LoggedRequest
 from warmturn.probe.client import Client
 from warmturn.probe.server_prompt import ServerPrompt, server_prompt
 
-__all__ = ["RenderingCheck", "check_rendering", "chat_body"]
+__all__ = ["RenderingCheck", "chat_body", "check_rendering"]
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 _BEFORE, _AFTER = 48, 48

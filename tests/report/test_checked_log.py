@@ -1,0 +1,49 @@
+from tests.support.checked import checked, clock, clock_log, conversation
+from tests.support.tiny_renderer import TinyTokenizer
+from warmturn.report.checked_log import share_of
+
+
+def test_causes_are_grouped_with_the_dearest_first():
+    log = checked(
+        *conversation("short", orders=clock, num_turns=2),
+        *conversation("long", orders=clock, num_turns=5),
+    )
+    (group,) = log.causes
+    assert group.cause == "client.timestamp_in_system"
+    assert group.num_turns == 5
+    assert (group.conversation.conversation_id, group.worst.turn) == ("long", 4)
+    assert group.lost_tokens == sum(map(log.lost_tokens, log.report.turns()))
+
+
+def test_without_a_tokenizer_lost_tokens_are_a_quarter_of_the_characters():
+    log = clock_log()
+    turn = log.failures[0][1]
+    assert not log.has_tokens
+    assert log.lost_tokens(turn) == (turn.cached_chars - turn.shared_chars) // 4
+
+
+def test_with_a_tokenizer_lost_tokens_are_whole_blocks_of_the_engine():
+    requests = conversation("clock", orders=clock)
+    paged = checked(*requests, tokenizer=TinyTokenizer(), block_tokens=16)
+    exact = checked(*requests, tokenizer=TinyTokenizer(), engine="exact-end")
+    turn = paged.failures[0][1]
+    cached = turn.cost.shared_tokens + turn.cost.lost_tokens
+    assert paged.lost_tokens(turn) == (cached // 16 - turn.cost.shared_tokens // 16) * 16
+    assert exact.lost_tokens(turn) == cached
+
+
+def test_seconds_need_a_measured_rate():
+    assert clock_log().lost_s(500) is None
+    assert clock_log(prefill_tokens_per_s=1000.0).lost_s(500) == 0.5
+
+
+def test_the_first_turn_of_a_conversation_has_no_share():
+    first, second, _ = clock_log().report.conversations[0].turns
+    assert share_of(first) is None
+    assert 0 < share_of(second) < 0.9
+
+
+def test_requests_the_template_refuses_are_counted():
+    refusing = "{{ raise_exception('no') }}"
+    log = checked(*conversation("any"), source=refusing)
+    assert log.num_not_rendered == 3
