@@ -234,6 +234,8 @@ def test_reasoning_has_to_come_back_in_the_field_that_is_read(echo, cause):
     found = turn(request(Q1, output=f"hm</think>first{END}"), request(Q1, echo, Q2), WITH_REASONING)
     assert found.cause == cause
     assert found.level == (None if cause == "none" else "echo")
+    if cause.startswith("client.reasoning"):
+        assert "reasoning_content" in found.findings[0].detail
 
 
 @pytest.mark.parametrize(

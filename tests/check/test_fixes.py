@@ -46,6 +46,12 @@ def test_what_changes_is_moved_out_of_the_system_text(text):
     assert changes(turn(first(old, Q1), request(new, Q1, A1, Q2)))[0].startswith("move ")
 
 
+def test_a_line_that_a_known_program_writes_comes_with_its_switch():
+    old, new = (system(f"x-anthropic-billing-header: cch=0c1d{n};\nBe brief.") for n in "23")
+    (change,) = changes(turn(first(old, Q1), request(new, Q1, A1, Q2)))
+    assert change.endswith("CLAUDE_CODE_ATTRIBUTION_HEADER=0")
+
+
 def test_tools_are_sorted_and_keys_are_sorted():
     tools = [tool("b", type="object", x=1), tool("a")]
     reordered = turn(first(Q1, tools=tools), request(Q1, A1, Q2, tools=tools[::-1]))

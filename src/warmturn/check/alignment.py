@@ -49,7 +49,7 @@ def align(earlier: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]]) ->
         return Alignment(len(before), 0, 0, 0)
     edited = _edited_count(earlier, later, before, after)
     head = _shared(before, after)
-    best = _best_shift(before, after, _first_new(earlier, head))
+    best = _best_shift(before, after, _first_new(earlier, later, head))
     in_place = Alignment(len(before), 0, 0, 0)
     if best is None:
         return in_place if edited is not None else _replaced(earlier, later, before, after)
@@ -63,9 +63,11 @@ def _shared(before: Sequence[int], after: Sequence[int]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))
 
 
-def _first_new(earlier: Sequence[dict[str, Any]], head: int) -> int:
+def _first_new(
+    earlier: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]], head: int
+) -> int:
     """Return where dropping may begin: behind the system text, which is edited, not dropped."""
-    return max(head, head_length(earlier))
+    return max(head, min(head_length(earlier), head_length(later)))
 
 
 def _best_shift(before: Sequence[int], after: Sequence[int], start: int) -> Alignment | None:
@@ -120,6 +122,6 @@ def _replaced(
     after: Sequence[int],
 ) -> Alignment:
     """Nothing of the old history is left: all of it behind the head was dropped."""
-    head = _first_new(earlier, _shared(before, after))
+    head = _first_new(earlier, later, _shared(before, after))
     put_in = max(0, len(later) - head - 1)
     return Alignment(head, len(earlier) - head, put_in, 0)

@@ -24,7 +24,7 @@ _DAYS = (
     "lunes|martes|miércoles|jueves|viernes|sábado|domingo"
 )
 _TIME = (
-    r"(?:(?:(?<=\dT)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap](?:\.m\.|m\b))?"
+    r"(?:(?:(?<=\dT)|(?<=\d{4}:)|(?<![\w:.]))\d{1,2}[:h]\d{2}(?:m(?:\d{2}s)?)?(?::\d{2}(?:[.,]\d{1,9})?)?(?!\d)(?:\s?[ap](?:\.m\.|m\b))?"
     r"|\b\d{1,2}\.\d{2}\s?(?:uhr\b|[ap](?:\.m\.|m\b))"
     r"|\d{1,2}\s?[ap](?:\.m\.|m\b)|\d{1,2}\s?uhr\b|\d{1,2}[時时点點]\d{0,2}分?(?:\d{1,2}秒)?)"
 )
@@ -43,7 +43,7 @@ _ATOM = re.compile(
 _BETWEEN = re.compile(
     r"(?:[\s,;|·()/-]|T|\bat\b|\bof\b|\bum\b|\bde\b|\bà\b|\ba las\b|\bthe\b)*", re.IGNORECASE
 )
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d+|day\b|tag\b")
 _REACH = 40
 """Characters between a digit and a name of its clock: `Wednesday, the` before, `Uhr` behind."""
 
@@ -79,7 +79,7 @@ def clocks_in(text: str) -> list[Clock]:
 
 
 def _atoms(text: str) -> Iterator[re.Match[str]]:
-    """Search only around digits: there is no clock without one, and most of a text has none."""
+    """Search only around digits and days: no clock is without, and most of a text is."""
     start = end = 0
     for digit in _DIGITS.finditer(text):
         if digit.start() - _REACH > end:

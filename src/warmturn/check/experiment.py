@@ -11,6 +11,7 @@ from typing import Any
 
 from warmturn.check.alignment import Alignment, align
 from warmturn.check.compare import last_token_chars, shared_chars
+from warmturn.check.message_keys import content_text
 from warmturn.check.names import Level
 from warmturn.check.prompt import Prompt, PromptRenderer
 from warmturn.check.reply import Generated
@@ -53,7 +54,16 @@ class Pair:
     @cached_property
     def alignment(self) -> Alignment:
         """How the later messages continue the earlier ones."""
-        return align(self.earlier.messages, self.later.messages)
+        found = align(self.earlier.messages, self.later.messages)
+        if found.num_kept == 0 and found.num_put_in > 0 and self._is_reply(found.echo_index - 1):
+            return replace(found, num_put_in=found.num_put_in - 1)
+        return found
+
+    def _is_reply(self, index: int) -> bool:
+        message = self.later.messages[index]
+        generated = (self.generated.content or "").strip()
+        is_same = bool(generated) and content_text(message).strip() == generated
+        return message.get("role") == "assistant" and is_same
 
     @property
     def echo_index(self) -> int | None:

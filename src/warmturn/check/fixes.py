@@ -50,6 +50,13 @@ _KEEP = {
     "client.template_kwargs_changed": "keep the template's arguments for the whole conversation",
     "template.date_in_template": "give the template one date for the whole conversation",
 }
+_KNOWN_LINES = {
+    "x-anthropic-billing-header": (
+        "; Claude Code leaves this line out with CLAUDE_CODE_ATTRIBUTION_HEADER=0"
+    ),
+}
+"""Lines that programs are known to write, and how to make them stop."""
+
 _CHARS_PER_TOKEN = 4
 
 
@@ -210,7 +217,9 @@ def _moved_to_end(pair: Pair) -> Iterator[tuple[str, Pair]]:
         replace(pair.later, messages=(*messages, *following)),
     )
     shown = (old_lines[0] if old_lines else "").strip()[:60]
-    yield f"move {shown!r} out of the system text, to the end of the newest user message", cured
+    known = next((hint for name, hint in _KNOWN_LINES.items() if name in shown.lower()), "")
+    change = f"move {shown!r} out of the system text, to the end of the newest user message"
+    yield change + known, cured
 
 
 def _without_lines(text: str, ranges: list[tuple[int, int]]) -> tuple[str, list[str]]:

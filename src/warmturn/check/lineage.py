@@ -335,7 +335,10 @@ def _is_replacement(earlier: Node[Any], later: Node[Any]) -> bool:
     messages, old = _body(later), _body(earlier)
     if not messages or not old:
         return False
+    is_longer = later.orders != earlier.orders and later.orders.startswith(earlier.orders)
     if earlier.orders != later.orders and SUMMARY_WORDS.search(later.orders):
+        return True
+    if is_longer and len(old) >= 3:
         return True
     is_answered = len(messages) > len(old) and messages[len(old)].get("role") == "assistant"
     pairs = zip(old, messages, strict=False)

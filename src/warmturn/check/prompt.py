@@ -111,6 +111,11 @@ class PromptRenderer:
         self._preparation = preparation
         self._kwargs = {k: v for k, v in template_kwargs.items() if k not in _RESERVED}
 
+    @property
+    def is_transcript(self) -> bool:
+        """Whether only messages are compared, since the template is not known."""
+        return isinstance(self._template, TranscriptTemplate)
+
     def template_for(self, prompt: Prompt) -> _Template:
         """Return the template this prompt is rendered with."""
         if isinstance(self._template, Renderer):

@@ -74,6 +74,8 @@ def generated_by(
 ) -> Generated:
     """Return what the model generated for `request`; see `Evidence` for how sure that is."""
     message = request.reply
+    if renderer.is_transcript:
+        return _in_transcript(request, prompt, prompt_text, renderer)
     if request.reply_text is not None:
         text = request.reply_text
         evidence: Evidence = "text" if request.reply_token_ids is None else "ids"
@@ -114,12 +116,25 @@ def plainly_appended(
     return Generated(later_text[start:end], "message", None, content, reply)
 
 
+def _in_transcript(
+    request: LoggedRequest, prompt: Prompt, prompt_text: str, renderer: PromptRenderer
+) -> Generated:
+    """A raw reply has no place in a transcript: only its message has."""
+    message = request.reply
+    if message is None:
+        content = content_of_reply(request)
+        if content is None:
+            return Generated("", "none", None, None, None)
+        message = {"role": "assistant", "content": content}
+    text = _text_of_message(message, prompt, prompt_text, renderer)
+    return Generated(text, "message", None, content_text(message), message)
+
+
 def split_reasoning(text: str) -> tuple[str | None, str]:
     """Return the reasoning in a raw reply, None without any, and what comes behind it."""
     for opening, closing in _THINKING:
         inner, found, rest = text.partition(closing)
-        is_general = closing == _GENERAL_CLOSING
-        if found and not (is_general and opening not in inner):
+        if found and _is_telling((opening, closing), inner):
             before, _, reasoning = inner.rpartition(opening)
             return (reasoning, rest) if not before.strip() else (inner, rest)
     return None, text
@@ -194,6 +209,10 @@ def _text_of_message(
     return bare if bare.endswith((">", "]")) else written
 
 
+def _is_telling(pair: tuple[str, str], text: str) -> bool:
+    return pair[1] != _GENERAL_CLOSING or pair[0] in text
+
+
 def _without_empty_reasoning(written: str) -> str:
     """Drop the empty block some templates print before a last message: nobody generated it."""
     for opening, closing in _THINKING:
@@ -208,7 +227,7 @@ def _with_reasoning(written: str, reasoning: str, prompt_text: str, source: str)
 
     Only templates that know of reasoning: for others the model may not have been asked to think.
     """
-    known = [pair for pair in _THINKING if pair[1] in source]
+    known = [pair for pair in _THINKING if pair[1] in source and _is_telling(pair, source)]
     if not known:
         return written
     opening, closing = known[0]

@@ -9,7 +9,11 @@ from warmturn.check.compare import shared_chars
 
 __all__ = ["Span", "changed_spans", "replace_spans"]
 
-_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Written without spaces: each is a word, and a number among them is another."""
+
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+|\s+|[^\w\s]")
+_IN_WORD = re.compile(rf"[^\W{_IDEOGRAPHS}]")
 _MOST_WORDS = 2000
 """Beyond, the difference is one span: matching words is quadratic."""
 
@@ -72,7 +76,7 @@ def _is_inside_word(text: str, at: int) -> bool:
 
 
 def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+    return _IN_WORD.match(character) is not None
 
 
 def _offsets(words: Sequence[str], start: int) -> list[int]:

@@ -72,10 +72,12 @@ def _reasoning(pair: Pair, echo: Message) -> Iterator[tuple[str, Message, str]]:
     kept = [f for f in REASONING_FIELDS if isinstance(echo.get(f), str) and echo[f].strip()]
     same = [field for field in kept if echo[field].strip() == reasoning.strip()]
     shown = repr(reasoning.strip()[:60])
-    cause, detail = "client.reasoning_not_echoed", f"the reasoning {shown} was not sent back"
+    read = " or ".join(_fields_read(pair))
+    cause = "client.reasoning_not_echoed"
+    detail = f"the reasoning {shown} was not sent back as {read}"
     if same:
         cause = "client.reasoning_wrong_field"
-        detail = f"the reasoning {shown} came back as {same[0]!r}, which is not read"
+        detail = f"the reasoning {shown} came back as {same[0]}, the template reads {read}"
     elif kept:
         detail = f"the reasoning {shown} came back as {echo[kept[0]][:60]!r}"
     full = with_reasoning(pair, echo)
@@ -85,6 +87,13 @@ def _reasoning(pair: Pair, echo: Message) -> Iterator[tuple[str, Message, str]]:
         {**full, **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), reasoning)},
         detail,
     )
+
+
+def _fields_read(pair: Pair) -> list[str]:
+    """Return the names under which this template looks for reasoning."""
+    source = pair.renderer.template_for(pair.later).source
+    names = ("reasoning_content", "reasoning", "thinking")
+    return [name for name in names if re.search(rf"\b{name}\b", source)] or list(names)
 
 
 def _borders(pair: Pair, echo: Message) -> Iterator[tuple[str, Message, str]]:

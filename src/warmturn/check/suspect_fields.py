@@ -150,8 +150,9 @@ def _block_restore(pair: Pair) -> Restore:
         if before == after:
             return new
         spans = changed_spans(before, after)
-        lost = [before[s.old_start : s.old_end] for s in spans]
-        gained = [after[s.new_start : s.new_end] for s in spans]
+        sides = [(before[s.old_start : s.old_end], after[s.new_start : s.new_end]) for s in spans]
+        lost = [old_side for old_side, new_side in sides if not new_side.strip()]
+        gained = [new_side for old_side, new_side in sides if not old_side.strip()]
         moved = any(_stands_elsewhere(b, pair.later.messages, new) for b in lost) or any(
             _stands_elsewhere(b, pair.earlier.messages, old) for b in gained
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from warmturn.check.experiment import Pair, Trial
-from warmturn.check.message_keys import content_text, head_length, loose_key
+from warmturn.check.message_keys import content_text, head_length, is_system, loose_key
 from warmturn.check.prompt import Message
 
 __all__ = ["is_same_block", "undo_history"]
@@ -46,6 +46,10 @@ def _named(pair: Pair, gone: Sequence[Message], put_in: Sequence[Message]) -> tu
     is_at_start = pair.alignment.head <= head_length(pair.earlier.messages) + _PINNED
     if not gone:
         return "client.message_edited", f"put into the history: {_quoted(put_in[0])}"
+    if _is_relabelled(gone, put_in):
+        return "client.message_edited", f"now a {put_in[0].get('role')} message: {_quoted(gone[0])}"
+    if any(is_system(message) for message in gone):
+        return "client.message_edited", f"a system message was taken out: {_quoted(gone[0])}"
     if not is_at_start:
         return "client.message_edited", f"{len(gone)} messages were taken out of the history"
     if put_in:
@@ -53,6 +57,10 @@ def _named(pair: Pair, gone: Sequence[Message], put_in: Sequence[Message]) -> tu
         return "client.history_summarised", detail
     detail = f"the window moved by {len(gone)} messages; the first one gone: {_quoted(gone[0])}"
     return "client.history_window_slide", detail
+
+
+def _is_relabelled(gone: Sequence[Message], put_in: Sequence[Message]) -> bool:
+    return len(gone) == len(put_in) == 1 and content_text(gone[0]) == content_text(put_in[0])
 
 
 def _all_appear(gone: Sequence[Message], later: Sequence[Message]) -> bool:

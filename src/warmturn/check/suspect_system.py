@@ -26,8 +26,8 @@ def undo_system(pair: Pair) -> Iterator[Trial]:
     """Put back, kind by kind, what changed in the system messages at the head."""
     old_head, new_head = head_length(pair.earlier.messages), head_length(pair.later.messages)
     if old_head != new_head:
-        if pair.alignment.num_dropped:
-            return  # a summary among the system messages: the history's business
+        if not pair.alignment.is_in_place:
+            return  # a summary or a block among the system messages: the history's business
         yield _whole_head(pair, old_head, new_head)
         return
     for index in range(old_head):
