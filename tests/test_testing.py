@@ -25,7 +25,9 @@ def test_turns_that_only_append_are_clean():
 
 def test_a_failure_names_cause_place_both_sides_and_what_helps():
     message = failure_message(report_on_turns(CLOCK))
-    assert message.startswith("1 of 2 turns are not append-only\nturn 2: client.timestamp_in_system")
+    assert message.startswith(
+        "1 of 2 turns are not append-only\nturn 2: client.timestamp_in_system"
+    )
     assert "messages[0]: " in message
     assert "10:03" in message
     assert "10:04" in message
@@ -35,7 +37,9 @@ def test_a_failure_names_cause_place_both_sides_and_what_helps():
 def test_replies_that_are_not_sent_back_as_generated_are_found():
     answer = {"choices": [{"index": 0, "message": assistant("Hello, how are you today?\n\n")}]}
     first = {"request": CLEAN[0], "response": answer}
-    second = {"messages": [*CLEAN[0]["messages"], assistant("Hello, how are you today?"), user("x")]}
+    second = {
+        "messages": [*CLEAN[0]["messages"], assistant("Hello, how are you today?"), user("x")]
+    }
     assert report_on_turns([first, second], fail_under=1.0).cause == "client.content_trimmed"
 
 

@@ -2,9 +2,12 @@
 
 import pytest
 
-from tests.support.logged import PLAIN
+from tests.support.logged import PLAIN as PLAIN_WITH_END
 from warmturn.check.shapes import SHAPES
 from warmturn.check.sweep import sweep_template
+
+PLAIN = PLAIN_WITH_END.replace("<|end|>", "<|eot|>")
+"""`<|end|>` ends reasoning too, in one family: a template that has it may know of reasoning."""
 
 MESSAGE = "<|{{ m.role }}|>"
 THINKS = PLAIN.replace(
@@ -40,6 +43,13 @@ def test_a_template_that_trims_breaks_in_the_models_words():
     assert found.lost_chars > 0
 
 
+def test_white_space_that_a_template_trims_in_part_is_counted_once():
+    source = PLAIN.replace("{{ m.content }}", "{{ m.content.strip('\\n') }}")
+    found = shapes_of(source)["white-space"]
+    assert "<|assistant|>\n Answer one. \n\n<|eot|>" in found.earlier_at
+    assert found.cause == "template.content_trimmed"
+
+
 def test_a_date_breaks_the_next_day():
     found = shapes_of("{{ strftime_now('%d %b %Y') }}" + PLAIN)
     assert found["plain"].verdict == "append-only"
@@ -66,7 +76,9 @@ def test_a_generation_prompt_that_history_lacks_breaks_there():
 
 
 def test_a_switch_that_cures_a_shape_is_found_by_rendering():
-    source = PLAIN.replace("{{ m.content }}", "{{ m.content if trim_content == false else m.content | trim }}")
+    source = PLAIN.replace(
+        "{{ m.content }}", "{{ m.content if trim_content == false else m.content | trim }}"
+    )
     found = shapes_of(source)["white-space"]
     assert [fix.change for fix in found.fixes] == ["set trim_content=False in chat_template_kwargs"]
     assert found.fixes[0].share_after == 1.0
@@ -87,7 +99,9 @@ def test_a_template_that_does_not_compile_is_said_and_not_raised(source):
     assert not sweep.renders
 
 
-@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ messages[99].content.x }}", "{{ nothing() }}"])
+@pytest.mark.parametrize(
+    "source", ["{{ 1 / 0 }}", "{{ messages[99].content.x }}", "{{ nothing() }}"]
+)
 def test_a_template_that_always_fails_renders_no_shape(source):
     sweep = sweep_template(source, name="bad", special_tokens={})
     assert len(sweep.shapes) == len(SHAPES)

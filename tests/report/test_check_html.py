@@ -42,7 +42,7 @@ def test_the_page_is_well_formed_and_loads_nothing():
 
 def test_it_has_a_plot_per_conversation_with_a_title_for_readers_without_pictures():
     page = check_page(clock_log())
-    assert page.count("<svg role=\"img\"") == 2
+    assert page.count('<svg role="img"') == 2
     assert "Reuse per turn of clean. turn 2: 100 %, turn 3: 100 %" in page
 
 
@@ -57,7 +57,7 @@ def test_cause_place_cost_and_fix_are_on_it():
 
 
 def test_everything_from_the_log_is_escaped():
-    attack = '<script>alert(1)</script>"\'><img src=x onerror=alert(1)>'
+    attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     requests = conversation(attack, orders=lambda turn: f"{attack} {clock(turn)} {attack}")
     page = check_page(checked(*requests, files=(attack,), rendered_with=attack))
     parsed = Page(page)

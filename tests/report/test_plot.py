@@ -1,11 +1,11 @@
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from warmturn.report.plot import reuse_plot
 
 
 def test_each_share_is_a_bar_of_its_height():
-    svg = ElementTree.fromstring(reuse_plot([1.0, 0.5], name="one", fail_under=0.9))
+    svg = ET.fromstring(reuse_plot([1.0, 0.5], name="one", fail_under=0.9))
     bars = svg.findall("rect")
     assert [float(bar.get("height")) for bar in bars] == [56.0, 28.0]
     assert [bar.get("class") for bar in bars] == ["high", "low"]
@@ -13,7 +13,7 @@ def test_each_share_is_a_bar_of_its_height():
 
 
 def test_nothing_reused_is_still_seen():
-    svg = ElementTree.fromstring(reuse_plot([0.0], name="one", fail_under=0.9))
+    svg = ET.fromstring(reuse_plot([0.0], name="one", fail_under=0.9))
     assert float(svg.find("rect").get("height")) == 1.0
 
 

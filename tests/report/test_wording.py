@@ -15,7 +15,9 @@ from warmturn.report.wording import (
 )
 
 
-@pytest.mark.parametrize(("share", "shown"), [(1.0, "100 %"), (0.9999, "99 %"), (0.29, "29 %"), (0, "0 %")])
+@pytest.mark.parametrize(
+    ("share", "shown"), [(1.0, "100 %"), (0.9999, "99 %"), (0.29, "29 %"), (0, "0 %")]
+)
 def test_only_all_is_a_hundred_percent(share, shown):
     assert percent(share) == shown
 

@@ -186,6 +186,13 @@ def _text_of_message(
 ) -> str:
     """Write the reply as the template writes a last message, but with the content untrimmed."""
     content = content_text(message)
+    core = content.strip()
+    if core and core != content and isinstance(message.get("content"), str):
+        # A template may trim all of the white space, or some: it is put around the bare answer.
+        bare_message = {**message, "content": core}
+        written = _text_of_message(bare_message, prompt, prompt_text, renderer)
+        before, found, after = written.rpartition(core)
+        return f"{before}{content}{after}" if found else written
     try:
         whole = renderer.text(_answered(prompt, message), add_generation_prompt=False)
     except TemplateError:
@@ -200,10 +207,6 @@ def _text_of_message(
     elif reasoning.strip() not in written:
         source = renderer.template_for(prompt).source
         written = _with_reasoning(written, reasoning.strip(), prompt_text, source)
-    core = content.strip()
-    if core and content not in written and core in written:
-        at = written.rindex(core)
-        written = f"{written[:at]}{content}{written[at + len(core) :]}"
     # What a template writes between messages, a line feed mostly, is not generated.
     bare = written.rstrip()
     return bare if bare.endswith((">", "]")) else written

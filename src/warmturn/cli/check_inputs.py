@@ -161,7 +161,7 @@ def _asked(path: str, ask: Callable[[], T]) -> T:
 @contextmanager
 def _progress(total: int | None, console: Console) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("checking"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    is_shown = console.is_terminal
+    is_shown = console.file.isatty()  # a forced colour makes no terminal of a file
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
         task = bar.add_task("", total=total)
         yield lambda num_bytes: bar.update(task, advance=num_bytes)

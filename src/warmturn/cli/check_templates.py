@@ -67,12 +67,14 @@ def templates_in(path: Path) -> list[NamedTemplate]:
 
 
 def _swept(templates: Sequence[NamedTemplate]) -> Iterator[TemplateSweep]:
+    console = progress_console()
     shown = partial(
         track,
         description="sweeping",
         total=len(templates),
-        console=progress_console(),
+        console=console,
         transient=True,
+        disable=not console.file.isatty(),
     )
     if len(templates) < _ENOUGH_FOR_PROCESSES:
         yield from shown(map(_sweep, templates))
