@@ -480,12 +480,12 @@ def main() -> None:
         num_turns=given.turns,
         with_ids=not given.no_ids,
     )
-    lines = [json.dumps(_as_response(row), ensure_ascii=False) for row in made.rows]
+    lines = [json.dumps(as_response(row), ensure_ascii=False) for row in made.rows]
     given.log.write_text("\n".join(lines) + "\n", encoding="utf-8")
     given.truth.write_text(json.dumps(made.truth, indent=1) + "\n", encoding="utf-8")
 
 
-def _as_response(row: dict[str, Any]) -> dict[str, Any]:
+def as_response(row: dict[str, Any]) -> dict[str, Any]:
     """Give the reply the place it has in an OpenAI response."""
     request = {key: value for key, value in row.items() if key != "reply"}
     choice = {"index": 0, "message": row["reply"], "finish_reason": "stop"}
