@@ -46,11 +46,14 @@ def check_live(
             "--server compares token ids: give --model, or --template and --tokenizer"
         )
     console = report_console(outputs)
-    requests = list(islice(_requests(source), MOST_REQUESTS)) or list(_shape_requests())
+    logged = list(islice(_requests(source), MOST_REQUESTS)) if source.paths else []
+    if source.paths and not logged:
+        raise InvalidInput(f"no request with messages could be read from {', '.join(source.paths)}")
     with Client(url.rstrip("/").removesuffix("/v1")) as client:
         model = client.model_name()
-        renderings, refused = _compared(client, requests, model, rendering)
-        log = _played(client, model, rendering, settings, url)
+        compared = logged or list(_shape_requests())
+        renderings, refused = _compared(client, compared, model, rendering)
+        log = _played(client, _turns(logged), model, rendering, settings, url)
     _print_renderings(renderings, refused, console)
     print_check(log, console)
     data = {
@@ -98,13 +101,26 @@ def _compared(
     return found, len(refusals)
 
 
+def _turns(logged: list[LoggedRequest]) -> tuple[dict[str, Any], ...]:
+    """Return what the client wrote in the longest conversation of the log, or our own questions."""
+    from warmturn.probe.check_replay import QUESTIONS, user_turns
+
+    longest = max((user_turns(request.messages or ()) for request in logged), key=len, default=())
+    return longest or QUESTIONS
+
+
 def _played(
-    client: "Client", model: str, rendering: Rendering, settings: Settings, url: str
+    client: "Client",
+    turns: tuple[dict[str, Any], ...],
+    model: str,
+    rendering: Rendering,
+    settings: Settings,
+    url: str,
 ) -> CheckedLog:
-    from warmturn.probe.check_replay import QUESTIONS, replay
+    from warmturn.probe.check_replay import replay
 
     checker = Checker(template=rendering.template, tokenizer=rendering.tokenizer, settings=settings)
-    for request in replay(client, QUESTIONS, model=model, salt=secrets.token_hex(16)):
+    for request in replay(client, turns, model=model, salt=secrets.token_hex(16)):
         checker.add(request)
     about = f"a conversation played on {url}, with the ids it reports; {rendering.about}"
     return CheckedLog(
