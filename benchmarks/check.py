@@ -10,7 +10,6 @@ Their own words count as naming a cause wherever they could be meant: see `MEANT
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -182,7 +181,9 @@ def false_alarms(log: Log, found: dict[str, list[str]]) -> int:
     """Count clean conversations in which anything but lengths was found."""
     clean = {name for name, truth in log.truth.items() if truth["cause"] is None}
     flagged = {
-        request_id.rsplit("-", 1)[0] for request_id, words in found.items() if set(words) - ALWAYS_ON
+        request_id.rsplit("-", 1)[0]
+        for request_id, words in found.items()
+        if set(words) - ALWAYS_ON
     }
     return len(clean & flagged)
 

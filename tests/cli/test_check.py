@@ -297,7 +297,7 @@ def run_with(environment, *arguments):
 def test_every_terminal_gets_its_report(environment, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text(
-        "\n".join(rows("Es ist 10:01 — grüß dich 中国", "Es ist 10:02 — grüß dich 中国"))
+        "\n".join(rows("Uhrzeit 10:01 — grüß dich 中国", "Uhrzeit 10:02 — grüß dich 中国"))
     )
     result = run_with(environment, path)
     assert result.returncode == 1, result.stderr

@@ -32,7 +32,9 @@ def model_dir(tmp_path):
 def own_app(model_dir, reply):
     """The embedded engine's app; the engine plays a script."""
     renderer = Renderer.from_directory(model_dir)
-    token_ids = tuple(renderer.tokenizer.encode(reply).tolist()) if isinstance(reply, str) else reply
+    token_ids = (
+        tuple(renderer.tokenizer.encode(reply).tolist()) if isinstance(reply, str) else reply
+    )
     engine = FakeEngine(Script(token_ids=token_ids), max_model_len=4000)
     metrics = EngineMetrics("tiny", max_model_len=4000)
     engine.metrics = metrics
@@ -94,9 +96,7 @@ def test_a_log_without_messages_is_refused(monkeypatch, capsys, model_dir, tmp_p
 
 
 @pytest.mark.parametrize("options", [[], ["--template", "t.jinja"]])
-def test_without_a_tokenizer_nothing_can_be_compared(
-    monkeypatch, capsys, tmp_path, options
-):
+def test_without_a_tokenizer_nothing_can_be_compared(monkeypatch, capsys, tmp_path, options):
     (tmp_path / "t.jinja").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     code, _, err = run(monkeypatch, capsys, "--server", "http://127.0.0.1:9", *options)

@@ -29,8 +29,10 @@ def test_each_turn_sends_all_before_it_with_the_replies():
 def test_prompt_and_generated_ids_are_those_the_server_reports():
     first = played(says("yes"))[0]
     assert first.reply_token_ids == tuple(b"yes")
-    assert TinyTokenizer().decode(first.prompt_token_ids, skip_special_tokens=False).startswith(
-        "<start>user:one<end>"
+    assert (
+        TinyTokenizer()
+        .decode(first.prompt_token_ids, skip_special_tokens=False)
+        .startswith("<start>user:one<end>")
     )
 
 

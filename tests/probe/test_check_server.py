@@ -86,7 +86,9 @@ def test_arguments_written_again_are_the_servers(compare):
 
 
 def test_arguments_passed_on_as_they_are_are_no_difference(compare):
-    assert compare(request(user("Hi"), CALLING), lambda s: setattr(s, "parses_arguments", False)).is_equal
+    assert compare(
+        request(user("Hi"), CALLING), lambda s: setattr(s, "parses_arguments", False)
+    ).is_equal
 
 
 def test_reasoning_in_a_field_the_server_does_not_read_and_the_one_it_does(compare):

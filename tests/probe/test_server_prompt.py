@@ -8,7 +8,9 @@ class Answers:
     """Stands for a client: a path answers, or refuses."""
 
     def __init__(self, **answers):
-        self.answers = {f"/{name.replace('__', '/').replace('_', '-')}": a for name, a in answers.items()}
+        self.answers = {
+            f"/{name.replace('__', '/').replace('_', '-')}": a for name, a in answers.items()
+        }
 
     def try_post(self, path, body):
         return self.answers.get(path, f"{path} answered 404: ")

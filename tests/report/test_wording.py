@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.support.checked import checked, clock_log, conversation
@@ -11,6 +13,7 @@ from warmturn.report.wording import (
     place_of,
     spark_line,
     summary_line,
+    turn_name,
     worst_share,
 )
 
@@ -84,3 +87,9 @@ def test_the_summary_counts_what_failed_and_what_is_known():
     assert "1 under 90 % reuse and 1 more that the baseline knows" in summary_line(
         clock_log(known=known)
     )
+
+
+def test_a_request_without_an_id_is_named_by_its_line_once():
+    log = checked(*(replace(r, request_id=None) for r in conversation("one", num_turns=2)))
+    (one,) = log.report.conversations
+    assert turn_name(one, one.turns[1]) == "one, turn 2 (test:2)"

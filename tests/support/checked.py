@@ -45,6 +45,4 @@ def checked(*requests, source=PLAIN, tokenizer=None, num_bad_lines=0, **fields):
 
 def clock_log(**fields):
     """Return a log of one conversation with a clock and one without."""
-    return checked(
-        *conversation("clock", orders=clock), *conversation("clean"), **fields
-    )
+    return checked(*conversation("clock", orders=clock), *conversation("clean"), **fields)

