@@ -32,8 +32,12 @@ def public_names(package: ModuleType) -> set[str]:
         for name, value in vars(package).items()
         if not name.startswith("_")
         and not isinstance(value, ModuleType)
-        and str(getattr(value, "__module__", package.__name__)).startswith("warmturn")
+        and is_own(package, str(getattr(value, "__module__", package.__name__)))
     }
+
+
+def is_own(package: ModuleType, origin: str) -> bool:
+    return f"{origin}.".startswith(f"{package.__name__}.")
 
 
 def reading_order(name: str) -> tuple[int, str]:
@@ -64,4 +68,5 @@ def test_a_name_that_is_bound_and_not_exported_would_be_seen():
     package = ModuleType("warmturn.planted")
     package.Forgotten = type("Forgotten", (), {"__module__": "warmturn.planted.inner"})
     package.foreign = importlib.import_module("pathlib").Path
+    package.Lent = type("Lent", (), {"__module__": "warmturn.planted_elsewhere"})
     assert public_names(package) == {"Forgotten"}

@@ -230,7 +230,7 @@ def test_storing_more_blocks_than_are_held_is_our_own_fault(pool):
     [
         (1, lambda s: s.ref_count.__setitem__(5, 1)),
         (3, lambda s: s.counts.__setitem__(0, 3)),
-        (4, lambda s: s.index.__setitem__(slice(None), -1)),
+        (4, lambda s: s.buckets.__setitem__(slice(None), -1)),
         (5, lambda s: s.parent.__setitem__(0, 1)),
         (7, lambda s: s.parent.__setitem__(3, -1)),
     ],

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.soak import examples
 from warmturn.cache.pool import Pool
 from warmturn.errors import NeverFits
 
@@ -180,4 +181,4 @@ class PoolLife(RuleBasedStateMachine):
 
 
 TestPoolLife = PoolLife.TestCase
-TestPoolLife.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPoolLife.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -1,6 +1,7 @@
 """One test per case folder, named after it."""
 
 import pytest
+
 from tests.cases.discovery import find_cases, part_named
 
 

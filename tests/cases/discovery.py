@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
 from tests.cases.rules import rules_of
 from tests.cases.schema import COMMON_FIELDS, Schema, read_schema, violations
 

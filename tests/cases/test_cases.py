@@ -8,6 +8,7 @@ The form of a case and the meaning of each kind: `data/README.md`.
 from pathlib import Path
 
 import pytest
+
 from tests.cases.compare import differences
 from tests.cases.discovery import load_case
 from tests.cases.registry import KINDS

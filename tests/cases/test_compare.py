@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cases.compare import differences
 from tests.cases.discovery import load_case
 

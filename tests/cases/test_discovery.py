@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.cases.discovery import MalformedCase, find_cases, load_case, part_named
 from tests.cases.rules import Rules
 

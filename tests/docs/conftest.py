@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.docs.fences import Fence, fences_of
 
 ROOT = Path(__file__).parents[2]

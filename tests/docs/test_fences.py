@@ -1,4 +1,5 @@
 import pytest
+
 from tests.docs.fences import fences_of
 
 PAGE = """\

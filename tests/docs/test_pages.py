@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.fences import fences_of
-from tests.docs.sessions import run_bash, run_console
 
 import warmturn
+from tests.docs.fences import fences_of
+from tests.docs.sessions import run_bash, run_console
 
 ROOT = Path(__file__).parents[2]
 FILE_LINK = re.compile(r"\((?:https://github\.com/[\w-]+/warmturn/(?:blob|tree)/main/)([^)#]+)")

@@ -1,6 +1,7 @@
 import os
 
 import pytest
+
 from tests.docs.sessions import Command, commands_of, first_line_not_printed, run_console
 
 

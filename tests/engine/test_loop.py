@@ -3,10 +3,10 @@ from contextlib import aclosing
 
 import numpy as np
 import pytest
+
 from tests.support.toy_executor import ToyExecutor, naive_reply
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.events import AllBlocksCleared, BlockStored
-
 from warmturn.cache.pool import Pool
 from warmturn.engine.api import EngineRequest, SamplingParams
 from warmturn.engine.loop import Engine
@@ -45,7 +45,11 @@ class Rig:
             publish=self.published.extend,
         )
 
+    def warm_up(self):
+        self.is_warm = True
+
     def execute(self, step, choices):
+        assert self.is_warm
         self.choices.append(choices)
         return self.toy.execute(step)
 

@@ -3,8 +3,8 @@ import itertools
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.tiny_renderer import END, PAIR, TinyTokenizer
 
+from tests.support.tiny_renderer import END, PAIR, TinyTokenizer
 from warmturn.engine.text import ReplyText, StopMatcher
 
 
@@ -29,6 +29,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
     cuts=st.lists(st.integers(0, 100)),
     include_stop=st.booleans(),
 )
+@example(text="ab", stops=["b", "ab"], cuts=[], include_stop=False)
 @example(text="aab", stops=["ab"], cuts=[1], include_stop=False)
 @example(text="abaabaaab", stops=["abaaab"], cuts=[], include_stop=False)
 def test_a_reply_ends_where_a_search_of_the_whole_text_would_end_it(

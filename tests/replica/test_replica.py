@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.soak import examples
 from tests.support.toy_executor import ToyExecutor, naive_reply
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.events import BlockRemoved, BlockStored
-
 from warmturn.cache.pool import Pool
 from warmturn.errors import BrokenInvariant, InvalidRequest, NeverFits
 from warmturn.replica.replica import Replica
@@ -282,7 +283,7 @@ WORK = st.lists(
 @given(
     work=WORK, num_blocks=st.integers(7, 14), budget=st.integers(1, 9), running=st.integers(1, 4)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_mix_of_requests_changes_any_reply(work, num_blocks, budget, running):
     """Forks, evictions, preemptions, chunks and cancellations: replies stay those without a cache."""
     replica = make(

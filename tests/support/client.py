@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import json
-import socket
 import threading
 from collections.abc import Iterator
 
 import httpx
 import uvicorn
+
+from warmturn.engine.listening import listening_socket
 
 
 def call(app, method: str, path: str, **kwargs) -> httpx.Response:
@@ -25,15 +26,14 @@ def call(app, method: str, path: str, **kwargs) -> httpx.Response:
 def events_of(response: httpx.Response) -> list:
     """Return the events of a stream: parsed JSON, and "[DONE]"."""
     assert response.headers["content-type"].startswith("text/event-stream")
-    datas = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
-    return [data if data == "[DONE]" else json.loads(data) for data in datas]
+    payloads = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    return [data if data == "[DONE]" else json.loads(data) for data in payloads]
 
 
 @contextlib.contextmanager
 def served(app) -> Iterator[str]:
     """Serve `app` with uvicorn on a free port of the loopback; yield its base URL."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
+    with listening_socket("127.0.0.1", 0) as listening:
         config = uvicorn.Config(app, log_level="critical", lifespan="on")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

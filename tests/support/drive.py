@@ -1,7 +1,6 @@
 """Drives a replica and a real executor without an event loop: greedy, step by step."""
 
 from warmturn.blocks.schemes import scheme_named
-
 from warmturn.cache.pool import Pool
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.replica.replica import Replica

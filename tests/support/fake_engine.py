@@ -22,7 +22,7 @@ class Script:
     """Raise `failure` once so many tokens are out."""
     failure: Exception = field(default_factory=lambda: RuntimeError("secret prompt"))
     hangs_after: int | None = None
-    """Wait for ever once so many tokens are out."""
+    """Wait, until `FakeEngine.release`, once so many tokens are out."""
 
 
 class FakeEngine:
@@ -38,14 +38,16 @@ class FakeEngine:
         self.cancelled: list[str] = []
         self.finished: list[str] = []
         self.can_reset = True
+        self.failure = None
         self.metrics = None
-        self.has_hung = asyncio.Event()
+        self.num_hanging = 0
+        self._is_released = False
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[TokenOutput, None]:
         self._refuse_too_long(request)
         self.requests.append(request)
         if self.metrics is not None:
-            self.metrics.admitted(len(request.prompt_token_ids), self.script.num_cached_tokens)
+            self.metrics.admitted(len(request.prompt_token_ids), _num_cached(request, self.script))
         is_finished = False
         try:
             num_out = 0
@@ -61,6 +63,10 @@ class FakeEngine:
 
     async def reset_prefix_cache(self) -> bool:
         return self.can_reset
+
+    def release(self) -> None:
+        """Let what hangs go on."""
+        self._is_released = True
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -101,7 +107,7 @@ class FakeEngine:
             token_ids=tuple(step),
             logprobs=(-0.5,) * len(step) if has_logprobs else (),
             top_logprobs=(top,) * len(step) if has_logprobs else (),
-            num_cached_tokens=self.script.num_cached_tokens,
+            num_cached_tokens=_num_cached(request, self.script),
             finish_reason=reason if is_last else None,
             metrics=_turn(request, self.script) if is_last else None,
         )
@@ -111,16 +117,22 @@ class FakeEngine:
         if self.script.fails_after is not None and num_out >= self.script.fails_after:
             raise self.script.failure
         if self.script.hangs_after is not None and num_out >= self.script.hangs_after:
-            self.has_hung.set()
-            await asyncio.Event().wait()
+            self.num_hanging += 1
+            # Polled, because the test that releases it lives in another thread.
+            while not self._is_released:
+                await asyncio.sleep(0.005)
+
+
+def _num_cached(request: EngineRequest, script: Script) -> int:
+    return min(script.num_cached_tokens, len(request.prompt_token_ids) - 1)
 
 
 def _turn(request: EngineRequest, script: Script) -> TurnMetrics:
     num_prompt = len(request.prompt_token_ids)
     return TurnMetrics(
         prompt_tokens=num_prompt,
-        cached_tokens=script.num_cached_tokens,
-        prefilled_tokens=num_prompt - script.num_cached_tokens,
+        cached_tokens=_num_cached(request, script),
+        prefilled_tokens=num_prompt - _num_cached(request, script),
         generated_tokens=len(script.token_ids),
         num_preemptions=0,
         queue_s=0.0,

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from tests.support.fake_engine import FakeEngine, Script
 from tests.support.tiny_renderer import TinyRenderer
-
 from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.server import create_app
 
@@ -16,6 +15,7 @@ class TinyServer:
     """`app` and the parts it was made of."""
 
     def __init__(self, script: Script | None = None, *, max_model_len=1000, **options) -> None:
+        self.options = options
         self.engine = FakeEngine(script, max_model_len=max_model_len)
         self.renderer = TinyRenderer()
         self.metrics = EngineMetrics("tiny", max_model_len=max_model_len)

@@ -34,11 +34,15 @@ def naive_reply(prompt, max_tokens, stop=frozenset()):
 class ToyExecutor:
     """Executes steps on a memory of `num_blocks` blocks; `fail_on` names steps that raise."""
 
-    def __init__(self, num_blocks, block_size, fail_on=()):
+    def __init__(self, num_blocks, block_size, fail_on=(), vocab=VOCAB):
         self.memory = np.full((num_blocks, block_size), -1, np.int64)
         self.block_size = block_size
         self.fail_on = set(fail_on)
+        self.vocab = vocab
         self.steps = []
+
+    def warm_up(self):
+        """There is nothing to compile."""
 
     def execute(self, step, choices=None):
         self.steps.append(step)
@@ -55,4 +59,4 @@ class ToyExecutor:
     def _run(self, work):
         length = work.position + len(work.token_ids)
         tokens = self.memory[work.block_ids].reshape(-1)[:length]
-        return Sampled(work.request_id, next_token(tokens))
+        return Sampled(work.request_id, next_token(tokens) % self.vocab)

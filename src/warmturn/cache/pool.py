@@ -117,7 +117,8 @@ class Pool:
 
     def free_queue(self) -> list[BlockId]:
         """Return the free queue, front (evicted next) first. For tests and docs; O(n)."""
-        order, end = [], self.num_blocks
+        order: list[BlockId] = []
+        end = self.num_blocks
         block = int(self._state.after[end])
         while block != end and len(order) <= self.num_blocks:
             order.append(BlockId(block))
@@ -289,7 +290,7 @@ class Pool:
     def _check_index(self) -> None:
         state = self._state
         hashed = np.flatnonzero(state.hashed)
-        indexed = np.sort(state.index[state.index >= 0])
+        indexed = np.sort(state.buckets[state.buckets >= 0])
         _hold(4, np.array_equal(indexed, hashed), "index holds exactly the blocks with content")
         _hold(4, len(hashed) == self.num_cached, "count of blocks with content")
         distinct = {state.words[b].tobytes() for b in hashed}

@@ -8,20 +8,16 @@ Inside these arrays -1 means "none": they are the one place where a sentinel sta
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-try:
-    from numba import njit
-except ImportError:  # the base install has no numba: same code, interpreted
-    njit = None
-
 __all__ = ["CACHED", "FREE", "State", "acquire", "count_hits", "drop", "evict_front", "new_state"]
 __all__ += ["refresh", "release", "store", "take_fresh"]
 
-Array = npt.NDArray[np.generic]
+Array: TypeAlias = npt.NDArray[Any]
+Slot: TypeAlias = int | np.int64
 Function = TypeVar("Function", bound=Callable[..., object])
 
 FREE, CACHED = 0, 1
@@ -39,7 +35,7 @@ class State(NamedTuple):
     ref_count: npt.NDArray[np.int32]  # [n] tables that hold the block
     before: npt.NDArray[np.int32]  # [n + 1] free queue: neighbour towards the front
     after: npt.NDArray[np.int32]  # [n + 1] free queue: neighbour towards the tail; n = both ends
-    index: npt.NDArray[np.int32]  # [power of two > 2n] open addressing: slot of a hash, or -1
+    buckets: npt.NDArray[np.int32]  # [power of two > 2n] open addressing: slot of a hash, or -1
     stored_s: npt.NDArray[np.float64]  # [n] when the content was stored
     used_s: npt.NDArray[np.float64]  # [n] when the content was last stored, hit or released
     counts: npt.NDArray[np.int64]  # [2] FREE, CACHED
@@ -56,7 +52,7 @@ def new_state(num_blocks: int) -> State:
         ref_count=np.zeros(num_blocks, np.int32),
         before=np.roll(ring, 1),
         after=np.roll(ring, -1),
-        index=np.full(size, -1, np.int32),
+        buckets=np.full(size, -1, np.int32),
         stored_s=np.zeros(num_blocks, np.float64),
         used_s=np.zeros(num_blocks, np.float64),
         counts=np.array([num_blocks, 0], np.int64),
@@ -65,26 +61,30 @@ def new_state(num_blocks: int) -> State:
 
 def compiled(function: Function) -> Function:
     """Compile `function` with numba, cached on disk; return it unchanged without numba."""
-    return function if njit is None else njit(cache=True, nogil=True)(function)
+    try:
+        import numba  # noqa: PLC0415 - optional
+    except ModuleNotFoundError:  # the base install
+        return function
+    return cast("Function", numba.njit(cache=True, nogil=True)(function))
 
 
 # --- the index: hash -> slot, linear probing -------------------------------------------------
 
 
 @compiled
-def _home(words: Array, row: int, mask: int) -> int:
+def _home(words: Array, row: Slot, mask: int) -> Slot:
     """Where the search for a hash begins. Digests are uniform, trace ids are consecutive."""
     folded = words[row, 0] ^ (words[row, 0] >> _FOLD) ^ words[row, 1]
     return np.int64(folded & np.uint64(mask))
 
 
 @compiled
-def _find(s: State, words: Array, row: int) -> int:
+def _find(s: State, words: Array, row: int) -> Slot:
     """Return the slot that holds the content `words[row]`, or -1."""
-    mask = s.index.shape[0] - 1
+    mask = s.buckets.shape[0] - 1
     place = _home(words, row, mask)
     while True:
-        block = np.int64(s.index[place])
+        block = np.int64(s.buckets[place])
         if block < 0:
             return -1
         if (
@@ -98,39 +98,39 @@ def _find(s: State, words: Array, row: int) -> int:
 
 
 @compiled
-def _index_add(s: State, block: int) -> None:
-    mask = s.index.shape[0] - 1
+def _index_add(s: State, block: Slot) -> None:
+    mask = s.buckets.shape[0] - 1
     place = _home(s.words, block, mask)
-    while s.index[place] >= 0:
+    while s.buckets[place] >= 0:
         place = (place + 1) & mask
-    s.index[place] = block
+    s.buckets[place] = block
 
 
 @compiled
-def _index_remove(s: State, block: int) -> None:
+def _index_remove(s: State, block: Slot) -> None:
     """Remove and close the gap, so that no tombstones pile up over the pool's life."""
-    mask = s.index.shape[0] - 1
+    mask = s.buckets.shape[0] - 1
     gap = _home(s.words, block, mask)
-    while s.index[gap] != block:
+    while s.buckets[gap] != block:
         gap = (gap + 1) & mask
     place = gap
     while True:
         place = (place + 1) & mask
-        other = np.int64(s.index[place])
+        other = np.int64(s.buckets[place])
         if other < 0:
             break
         # `other` may move into the gap unless its home lies behind the gap.
         if ((place - _home(s.words, other, mask)) & mask) >= ((place - gap) & mask):
-            s.index[gap] = other
+            s.buckets[gap] = other
             gap = place
-    s.index[gap] = -1
+    s.buckets[gap] = -1
 
 
 # --- the free queue: a ring through the extra node n ------------------------------------------
 
 
 @compiled
-def _unlink(s: State, block: int) -> None:
+def _unlink(s: State, block: Slot) -> None:
     before, after = s.before[block], s.after[block]
     s.after[before] = after
     s.before[after] = before
@@ -138,7 +138,7 @@ def _unlink(s: State, block: int) -> None:
 
 
 @compiled
-def _link_after(s: State, block: int, place: int) -> None:
+def _link_after(s: State, block: Slot, place: Slot) -> None:
     after = s.after[place]
     s.after[place] = block
     s.before[block] = place
@@ -148,19 +148,28 @@ def _link_after(s: State, block: int, place: int) -> None:
 
 
 @compiled
-def _give_back(s: State, block: int) -> None:
+def _give_back(s: State, block: Slot) -> None:
     """Put a block without references into the queue: useless content first, fresh content last."""
     end = s.ref_count.shape[0]
     _link_after(s, block, np.int64(s.before[end]) if s.hashed[block] else end)
 
 
 @compiled
-def _forget(s: State, block: int) -> None:
+def _forget(s: State, block: Slot) -> None:
     """Drop the content of a block; the slot stays where it is."""
     _index_remove(s, block)
     s.hashed[block] = 0
     s.parent[block] = -1
     s.counts[CACHED] -= 1
+
+
+@compiled
+def _evict(s: State, block: Slot, now: float, lost_words: Array, lost_s: Array) -> None:
+    """Drop the content of an idle block; write its hash `[4]`, lifetime and idle time `[2]`."""
+    lost_words[:] = s.words[block]
+    lost_s[0] = now - s.stored_s[block]
+    lost_s[1] = now - s.used_s[block]
+    _forget(s, block)
 
 
 # --- operations ---------------------------------------------------------------------------------
@@ -214,11 +223,8 @@ def take_fresh(s: State, out: Array, now: float, lost_words: Array, lost_s: Arra
         block = np.int64(s.after[end])
         _unlink(s, block)
         if s.hashed[block]:
-            lost_words[lost] = s.words[block]
-            lost_s[lost, 0] = now - s.stored_s[block]
-            lost_s[lost, 1] = now - s.used_s[block]
+            _evict(s, block, now, lost_words[lost], lost_s[lost])
             lost += 1
-            _forget(s, block)
         s.ref_count[block] = 1
         out[i] = block
     return lost
@@ -291,11 +297,8 @@ def evict_front(s: State, most: int, now: float, lost_words: Array, lost_s: Arra
     while lost < most and block != end:
         following = np.int64(s.after[block])
         if s.hashed[block]:
-            lost_words[lost] = s.words[block]
-            lost_s[lost, 0] = now - s.stored_s[block]
-            lost_s[lost, 1] = now - s.used_s[block]
+            _evict(s, block, now, lost_words[lost], lost_s[lost])
             lost += 1
-            _forget(s, block)
             _unlink(s, block)
             _give_back(s, block)
         block = following
@@ -307,5 +310,5 @@ def drop(s: State) -> None:
     """Drop all content. The caller has checked that no block is referenced."""
     s.hashed[:] = 0
     s.parent[:] = -1
-    s.index[:] = -1
+    s.buckets[:] = -1
     s.counts[CACHED] = 0

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from warmturn import __version__
-from warmturn.cli import demo, engine, model
+from warmturn.cli.demo import demo as _demo
+from warmturn.cli.engine import engine as _engine
+from warmturn.cli.model import app as _model
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -21,9 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("engine")(engine.engine)
-app.command("demo")(demo.demo)
-app.add_typer(model.app, name="model")
+app.command("engine")(_engine)
+app.command("demo")(_demo)
+app.add_typer(_model, name="model")
 
 
 def _print_version(wanted: bool) -> None:

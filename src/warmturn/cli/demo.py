@@ -106,6 +106,8 @@ def _play(
             cold = replay_without_reuse(client, list(answer.prompt_token_ids), shape)
             played.append(_Turn(turn, answer, cold))
             _add_turn(table, turn, cold, without=answer)
+    if not console.is_terminal:
+        console.print()  # a live table ends its last line only on a terminal
     return played
 
 
@@ -168,6 +170,7 @@ def _print_head(facts: dict[str, Any], shape: "Shape", console: "Console") -> No
         f"{facts['block_size']} tokens; {shape.turns} turns: {shape.system_tokens} system, "
         f"{shape.user_tokens} user, {shape.reply_tokens} reply tokens",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -199,6 +202,7 @@ def _print_totals(result: dict[str, Any], console: "Console") -> None:
         f"({cold / warm:.1f} times)\n"
         f"{_verdict(result)}",
         highlight=False,
+        soft_wrap=True,
     )
 
 

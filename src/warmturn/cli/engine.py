@@ -71,13 +71,14 @@ def engine(
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        from warmturn.engine.assembly import EngineOptions, EngineServer, bind
+        from warmturn.engine.assembly import EngineOptions, EngineServer
         from warmturn.engine.fetch import resolve_model
+        from warmturn.engine.listening import listening_socket
     except ModuleNotFoundError as error:
         what = f"the embedded engine ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
 
-    listener = bind(host, port)
+    listener = listening_socket(host, port)
     model_dir = resolve_model(model)
     server = EngineServer(
         EngineOptions(

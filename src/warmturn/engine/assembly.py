@@ -22,7 +22,7 @@ from warmturn.render.renderer import Renderer
 from warmturn.replica.replica import Replica
 from warmturn.session.continuation import Continuations
 
-__all__ = ["EngineOptions", "EngineServer", "bind"]
+__all__ = ["EngineOptions", "EngineServer"]
 
 CONTINUATION_TOKENS = 4_000_000
 """Most token ids exact continuation remembers: 16 MB of ids, some hundred conversations."""
@@ -48,17 +48,6 @@ class EngineOptions:
     kv_events: str | None
     kv_events_replay: str | None
     kv_events_topic: str
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises `InvalidInput` when the address cannot be had."""
-    try:
-        return socket.create_server((host, port), backlog=1024)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port "
-            "(0 takes a free one) or stop what listens there"
-        ) from error
 
 
 class EngineServer:

@@ -85,7 +85,7 @@ class Attention:
         # Without a mask all query heads of a group can stand in one long row of queries.
         folded = q.reshape(1, self.config.num_kv_heads, -1, self.config.head_dim)
         past, past_lse = self._flash(folded, past_k, past_v)
-        share = torch.sigmoid(past_lse.view_as(present_lse) - present_lse)[..., None]
+        share = torch.sigmoid(past_lse.reshape(present_lse.shape) - present_lse)[..., None]
         # In float32: a merge in bf16 makes the error ten times larger.
         merged = torch.lerp(present.float(), past.reshape(present.shape).float(), share)
         return _tokens_first(merged)
@@ -102,7 +102,7 @@ class _PagedDecode:
         is_bfloat16 = kv.tensor.dtype == torch.bfloat16
         self._pool = (kv.tensor.view(torch.uint16) if is_bfloat16 else kv.tensor).numpy()
         self._group = config.num_heads // config.num_kv_heads
-        self._num_threads = min(num_threads, numba.config.NUMBA_NUM_THREADS)
+        self._num_threads = min(num_threads, _numba_threads(numba))
         self._set_num_threads = numba.set_num_threads
         self._num_splits = kernels.NUM_SPLITS
         self._kernel = kernels.compile_decode_kernel(
@@ -111,6 +111,8 @@ class _PagedDecode:
             block_size=kv.block_size,
             is_bfloat16=is_bfloat16,
         )
+
+        self._compile(config)
 
     def __call__(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
         num_queries, num_heads, head_dim = queries.shape
@@ -130,11 +132,22 @@ class _PagedDecode:
         )
         return torch.from_numpy(out).view(queries.shape).to(queries.dtype)
 
+    def _compile(self, config: ModelConfig) -> None:
+        """Run once on one token, so that no request waits for the compiler."""
+        zero, one = torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+        single = Singles(rows=zero[0].long(), tables=zero, lengths=one, num_cached_tokens=1)
+        self(0, torch.zeros(1, config.num_heads, config.head_dim), single)
+
 
 def _decode_kernel(kv: PagedKv, config: ModelConfig, num_threads: int) -> _PagedDecode | None:
     if importlib.util.find_spec("numba") is None or kv.block_size % 4:
         return None
     return _PagedDecode(kv, config, num_threads)
+
+
+def _numba_threads(numba: Any) -> int:
+    """Return how many threads numba has; asking for more is an error."""
+    return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def _flash() -> Any:

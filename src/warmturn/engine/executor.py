@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from warmturn.engine.api import Choice
+from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.attention import Attention
 from warmturn.engine.batch import lay_out
 from warmturn.engine.linear import cpu_multiplies_bfloat16
@@ -56,14 +57,13 @@ class Executor:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self._model = model if isinstance(model, LoadedModel) else load(model, dtype, device)
-        with torch.inference_mode():
-            self.kv = PagedKv(
-                self._model.config,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                dtype=self._model.dtype,
-                device=self._model.device,
-            )
+        self.kv = PagedKv(
+            self._model.config,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            dtype=self._model.dtype,
+            device=self._model.device,
+        )
         self._attention = Attention(
             self.kv, self._model.config, num_threads=torch.get_num_threads()
         )
@@ -77,6 +77,21 @@ class Executor:
     def dtype(self) -> torch.dtype:
         """What weights, keys and values are kept in."""
         return self._model.dtype
+
+    def warm_up(self) -> None:
+        """Run a prefill and a decode on the first blocks, so that no request waits for compiling.
+
+        Only for memory that holds nothing yet.
+        """
+        blocks = np.arange(min(2, self.kv.num_blocks), dtype=np.int32)
+        room = len(blocks) * self.kv.block_size
+        tokens = np.zeros(max(room - 1, 1), np.int32)
+        prefill = Work(RequestId("warm-up"), tokens, 0, blocks, samples=True, is_decode=False)
+        last = np.zeros(1, np.int32)
+        decode = Work(RequestId("warm-up"), last, room - 1, blocks, samples=True, is_decode=True)
+        greedy = {RequestId("warm-up"): Choice(SamplingParams(temperature=0.0), index=0)}
+        for work in (prefill, decode):
+            self.execute(Step(0, (work,)), greedy)
 
     def execute(self, step: Step, choices: Mapping[RequestId, Choice]) -> list[Sampled]:
         """Compute the step; return one token per work with `samples`, in the step's order.

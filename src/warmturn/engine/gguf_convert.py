@@ -7,7 +7,7 @@ Done once per file; afterwards every model is a directory with `config.json`, sa
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from gguf import GGUFReader, dequantize
@@ -69,12 +69,12 @@ def _open(path: Path) -> GGUFReader:
 def _config_of(path: Path, fields: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     """Return the model's config.json."""
     if fields.get("general.architecture") != "llama":
-        _refuse(path, f"architecture {fields.get('general.architecture')!r}")
+        raise _unsupported(path, f"architecture {fields.get('general.architecture')!r}")
     if fields.get("llama.expert_count"):
-        _refuse(path, "mixture of experts")
+        raise _unsupported(path, "mixture of experts")
     # Llama 3.1 and later store the stretched frequencies, not the numbers they came from.
     if "rope_freqs.weight" in names or fields.get("llama.rope.scaling.type", "none") != "none":
-        _refuse(path, "rope scaling")
+        raise _unsupported(path, "rope scaling")
 
     def read(name: str) -> Any:
         if f"llama.{name}" not in fields:
@@ -84,7 +84,7 @@ def _config_of(path: Path, fields: Mapping[str, Any], names: set[str]) -> dict[s
     num_heads, hidden_size = read("attention.head_count"), read("embedding_length")
     head_dim = fields.get("llama.attention.key_length", hidden_size // num_heads)
     if fields.get("llama.rope.dimension_count", head_dim) != head_dim:
-        _refuse(path, "a rotation of only a part of each head")
+        raise _unsupported(path, "a rotation of only a part of each head")
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -130,12 +130,12 @@ def _tensors(
 
 def _name_of(path: Path, name: str) -> tuple[str, str]:
     """Return a tensor's Hugging Face name and its kind, such as `attn_q`."""
-    match name.split("."):
-        case [kind, "weight"] if kind in TOP_NAMES:
-            return f"{TOP_NAMES[kind]}.weight", kind
-        case ["blk", layer, kind, "weight"] if kind in LAYER_NAMES:
-            return f"model.layers.{layer}.{LAYER_NAMES[kind]}.weight", kind
-    _refuse(path, f"tensor '{name}'")
+    parts = name.split(".")
+    if len(parts) == 2 and parts[1] == "weight" and parts[0] in TOP_NAMES:
+        return f"{TOP_NAMES[parts[0]]}.weight", parts[0]
+    if len(parts) == 4 and parts[3] == "weight" and parts[2] in LAYER_NAMES:
+        return f"model.layers.{parts[1]}.{LAYER_NAMES[parts[2]]}.weight", parts[2]
+    raise _unsupported(path, f"tensor '{name}'")
 
 
 def _half_split(weight: Tensor, num_heads: int) -> Tensor:
@@ -167,5 +167,5 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _refuse(path: Path, what: str) -> NoReturn:
-    raise UnsupportedModel(f"{path}: {what} is not supported when reading GGUF")
+def _unsupported(path: Path, what: str) -> UnsupportedModel:
+    return UnsupportedModel(f"{path}: {what} is not supported when reading GGUF")

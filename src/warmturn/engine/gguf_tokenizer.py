@@ -80,7 +80,9 @@ def _pre_tokenizer(path: Path, words: str) -> pre.PreTokenizer:
 
 
 def _add_special_tokens(tokenizer: Tokenizer, fields: Mapping[str, Any]) -> None:
-    kinds = list(zip(fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]))
+    kinds = list(
+        zip(fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"], strict=False)
+    )
     for wanted, special in ((CONTROL, True), (USER_DEFINED, False)):
         tokens = [
             AddedToken(text, special=special, normalized=False)

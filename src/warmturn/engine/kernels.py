@@ -31,7 +31,7 @@ LOWEST = np.float32(-1e30)
 
 def _inlined(function: Function) -> Function:
     """Compile a part of the kernel; its sizes arrive as constants, so that loops unroll."""
-    return cast(Function, numba.njit(inline="always", fastmath=True)(function))
+    return cast("Function", numba.njit(inline="always", fastmath=True)(function))
 
 
 @_inlined
@@ -152,7 +152,7 @@ def _merge(partial: Any, out: Any, group: int, head_dim: int) -> None:
 
 
 @functools.cache
-def compile_decode_kernel(
+def compile_decode_kernel(  # noqa: C901 - one loop nest, sizes compiled in
     *, group: int, head_dim: int, block_size: int, is_bfloat16: bool
 ) -> DecodeKernel:
     """Return `attend(pool, layer, queries, tables, lengths, partial, out)`.
@@ -216,4 +216,4 @@ def compile_decode_kernel(
             _merge(partial[seq, head], out[seq, head], group, head_dim)
 
     compiled = numba.njit(parallel=True, fastmath=True, nogil=True, cache=True)(attend)
-    return cast(DecodeKernel, compiled)
+    return cast("DecodeKernel", compiled)

@@ -13,6 +13,11 @@ PACKED_FOR_TOKENS = 512
 packed for many rows was as quick at one row and up to 1.4 times as quick at prefill."""
 
 
+_pack: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
+_multiply: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+"""Private operations of torch, without a promise to stay: None where they are gone."""
+
+
 class Linear:
     """`x @ weight.T + bias`, callable on `[num_tokens, in_features]`.
 
@@ -24,31 +29,22 @@ class Linear:
         """`weight` is `[out_features, in_features]`, `bias` `[out_features]`."""
         self.bias = bias
         self.is_packed = pack and _packing_pays(weight)
-        self.weight = _pack(weight) if self.is_packed else weight
+        with torch.no_grad():
+            self.weight = _pack(weight, PACKED_FOR_TOKENS) if self.is_packed else weight
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return `[num_tokens, out_features]`."""
         if not self.is_packed:
             return functional.linear(x, self.weight, self.bias)
-        y: Tensor = _ops()._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        y: Tensor = _multiply(x, self.weight, self.bias, "none", [], "")
         return y
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Return `residual + self(x)`; the packed form adds while it writes."""
         if not self.is_packed:
             return residual + functional.linear(x, self.weight, self.bias)
-        y: Tensor = _ops()._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
+        y: Tensor = _multiply.binary(x, residual, self.weight, self.bias, "add")
         return y
-
-
-def _ops() -> Any:
-    return torch.ops.mkldnn
-
-
-def _pack(weight: Tensor) -> Tensor:
-    with torch.no_grad():
-        packed: Tensor = _ops()._reorder_linear_weight(weight, PACKED_FOR_TOKENS)
-    return packed
 
 
 def _packing_pays(weight: Tensor) -> bool:
@@ -59,8 +55,7 @@ def _packing_pays(weight: Tensor) -> bool:
     oneDNN took 19 ms where MKL took 35 (1 row), 17 for 50 (4 rows), 540 for 790 (512 rows).
     On Intel the packed form was slower at one row (31 ms against 20).
     """
-    names = ("_reorder_linear_weight", "_linear_pointwise")
-    if weight.device.type != "cpu" or not all(hasattr(_ops(), name) for name in names):
+    if weight.device.type != "cpu" or _pack is None or _multiply is None:
         return False
     if weight.dtype == torch.bfloat16:
         return cpu_multiplies_bfloat16()

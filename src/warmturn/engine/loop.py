@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol, TypeAlias
@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from warmturn.cache.events import AllBlocksCleared, KvEvent
+from warmturn.cache.events import AllBlocksCleared, CacheEvent
 from warmturn.engine.api import (
     Choice,
     EngineRequest,
@@ -46,6 +46,10 @@ CHECKED_BLOCKS = 4096
 
 class StepExecutor(Protocol):
     """What computes a step; the real one is `engine.executor.Executor`."""
+
+    def warm_up(self) -> None:
+        """Do what the first step would otherwise wait for, such as compiling kernels."""
+        ...
 
     def execute(self, step: Step, choices: Mapping[RequestId, Choice]) -> Sequence[Sampled]:
         """Compute keys and values of every work; choose a token for each that samples."""
@@ -107,7 +111,7 @@ class Engine:
         *,
         eos_token_ids: frozenset[int],
         observer: EngineObserver,
-        publish: Callable[[Iterable[KvEvent]], None] | None = None,
+        publish: Callable[[Sequence[CacheEvent]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`publish` gets the KV events of each step when the replica announces them."""
@@ -127,7 +131,9 @@ class Engine:
     # --- life ---
 
     async def start(self) -> None:
-        """Begin to run steps on the running event loop."""
+        """Warm the executor up, then begin to run steps on the running event loop."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._executor.warm_up)
         self._task = asyncio.create_task(self._run(), name="engine-loop")
 
     async def stop(self) -> None:

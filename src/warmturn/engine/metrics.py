@@ -167,7 +167,7 @@ class EngineMetrics:
         )
         self._drifted_tokens = self._counter(
             "continuation_drifted_tokens",
-            "Prompt tokens that tokenising again would have put behind the first difference.",
+            "Spliced tokens that tokenising again would have cut off the cached prefix.",
             prefix="warmturn",
         )
 

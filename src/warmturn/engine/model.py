@@ -1,7 +1,7 @@
 """The forward pass of a dense decoder over paged keys and values."""
 
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ def _project(
 ) -> tuple[Tensor, Tensor]:
     """Return rotated queries `[n, heads, head_dim]` and keys beside values `[n, 2, kv, hd]`."""
     num_heads, num_rotated = config.num_heads, config.num_heads + config.num_kv_heads
-    qkv = layer.qkv(_norm(config, hidden, layer.input_norm)).unflatten(1, (-1, config.head_dim))
+    qkv = layer.qkv(_norm(config, hidden, layer.input_norm)).view(len(hidden), -1, config.head_dim)
     heads = qkv[:, :num_rotated]
     if layer.query_norm is not None and layer.key_norm is not None:
         queries = _norm(config, heads[:, :num_heads], layer.query_norm)

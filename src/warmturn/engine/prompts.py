@@ -14,12 +14,10 @@ from warmturn.engine.reply import Delta
 from warmturn.errors import InvalidRequest, TemplateError
 from warmturn.formats import ChatPrompt, GenerateRequest, TextPrompt
 from warmturn.render.renderer import Renderer
-from warmturn.session.continuation import Continuations
+from warmturn.session.continuation import Continuations, SplicedPrompt
 from warmturn.types import RequestId, TokenIds
 
 __all__ = ["Prompt", "Prompts", "engine_request"]
-
-_MAX_TOKENS_PER_CHAR = 4  # bytes of the longest UTF-8 character, one token each
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +69,11 @@ class Prompts:
             error.param = error.param or "messages"
             raise
 
-    def tokenised(self, prompt: ChatPrompt | TextPrompt) -> TokenIds:
-        """Return the ids of a prompt, without splicing anything."""
-        return self.tokenizer.encode(
-            self.text_of(prompt), add_special_tokens=prompt.add_special_tokens
-        )
+    def served_ids(self, prompt: ChatPrompt | TextPrompt, salt: str | None) -> TokenIds:
+        """Return the ids with which a request of this prompt and salt would be served."""
+        if salt is not None:
+            validate_salt(salt)
+        return self._splice(prompt, salt)[0].token_ids
 
     def build(self, request: GenerateRequest) -> Prompt:
         """Return the prompt for the engine. Raises `InvalidRequest` naming the field.
@@ -96,15 +94,23 @@ class Prompts:
         return prompt
 
     def _from_text(self, prompt: ChatPrompt | TextPrompt, salt: str | None) -> Prompt:
-        if self._continuations is None or prompt.add_special_tokens:
-            return Prompt(self.tokenised(prompt), salt, text=None)
-        text = self.text_of(prompt)
-        spliced = self._continuations.splice(salt=salt, text=text, encode=self.tokenizer.encode)
+        spliced, text = self._splice(prompt, salt)
         self._metrics.spliced(
             num_spliced_tokens=spliced.num_spliced_tokens,
             num_drifted_tokens=spliced.num_drifted_tokens,
         )
         return Prompt(spliced.token_ids, salt, text)
+
+    def _splice(
+        self, prompt: ChatPrompt | TextPrompt, salt: str | None
+    ) -> tuple[SplicedPrompt, str | None]:
+        """Return the ids, and the text they stand for where a reply to it can be spliced."""
+        text = self.text_of(prompt)
+        encode = self.tokenizer.encode
+        if self._continuations is None or prompt.add_special_tokens:
+            ids = encode(text, add_special_tokens=prompt.add_special_tokens)
+            return SplicedPrompt(ids), None
+        return self._continuations.splice(salt=salt, text=text, encode=encode), text
 
     def remember(self, prompt: Prompt, reply: Sequence[Delta]) -> None:
         """Remember a finished reply as generated, so that the next turn continues it exactly.
@@ -128,7 +134,7 @@ class Prompts:
 
     def check_ids(self, token_ids: Sequence[int] | TokenIds, *, param: str) -> None:
         """Raise `InvalidRequest` for ids outside the vocabulary."""
-        highest = max(token_ids, default=0)
+        highest = int(np.max(token_ids, initial=0))
         if highest >= self.tokenizer.vocab_size:
             raise InvalidRequest(
                 f"{param} has token id {highest}; the highest there is is "
@@ -144,11 +150,8 @@ class Prompts:
 
         counts = range(len(token_ids) + 1)
         most = bisect_right(counts, len(text), key=lambda count: len(decoded(count))) - 1
-        # A character's bytes may lie in several tokens: step back to where one ends.
-        for count in range(most, max(most - _MAX_TOKENS_PER_CHAR, -1), -1):
-            if text.startswith(decoded(count)):
-                return count
-        return 0
+        # Where special tokens were left out of the text, no token can be told to lie within it.
+        return most if text.startswith(decoded(most)) else 0
 
 
 def engine_request(request: GenerateRequest, prompt: Prompt, request_id: str) -> EngineRequest:

@@ -10,7 +10,7 @@ from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.text import ReplyText, StopMatcher
 from warmturn.errors import PeerError
 from warmturn.formats import Generation
-from warmturn.render.renderer import Tokenizer
+from warmturn.render.tokenizer import Tokenizer
 
 __all__ = [
     "Delta",

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from warmturn.engine.reply import Delta, TokenLogprob
 from warmturn.formats import Generation
-from warmturn.render.renderer import Tokenizer
+from warmturn.render.tokenizer import Tokenizer
 from warmturn.types import TokenIds
 
 __all__ = ["Answer", "ChatShape", "CompletionShape", "Shape"]

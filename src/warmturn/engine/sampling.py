@@ -80,8 +80,8 @@ def _candidates(probabilities: Probabilities, params: SamplingParams) -> npt.NDA
     kept = kept[np.argsort(-probabilities[kept], kind="stable")][: params.top_k]
     if params.top_p < 1:
         cumulative = np.cumsum(probabilities[kept], dtype=np.float64)
-        needed = np.searchsorted(cumulative, params.top_p * cumulative[-1]) + 1
-        kept = kept[:needed]
+        whole = 1.0 if params.top_k is None else cumulative[-1]
+        kept = kept[: np.searchsorted(cumulative, params.top_p * whole) + 1]
     return kept
 
 

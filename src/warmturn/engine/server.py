@@ -34,7 +34,7 @@ from warmturn.engine.prompts import Prompt, Prompts, engine_request
 from warmturn.engine.refusals import HANDLERS, MODEL_NOT_FOUND, json_response
 from warmturn.engine.reply import Delta, all_of, deltas, next_of, reply_reader
 from warmturn.engine.responses import Answer, ChatShape, CompletionShape, Shape
-from warmturn.engine.sse import EventStream, events
+from warmturn.engine.sse import EventStream
 from warmturn.errors import InvalidRequest
 from warmturn.formats import (
     GenerateRequest,
@@ -169,9 +169,10 @@ class _Server:
         return json_response({"object": "list", "data": [model]})
 
     async def tokenize(self, request: Request) -> Response:
-        """POST /tokenize: the ids that a prompt without exact continuation would have."""
+        """POST /tokenize: the ids with which a request of this prompt would be served."""
         wanted = tokenize_request(await self._body(request))
-        token_ids = (await self._in_text_thread(self._prompts.tokenised, wanted.prompt)).tolist()
+        served = self._prompts.served_ids
+        token_ids = (await self._in_text_thread(served, wanted.prompt, wanted.cache_salt)).tolist()
         answer: JsonObject = {
             "count": len(token_ids),
             "max_model_len": self._engine.max_model_len,
@@ -190,8 +191,8 @@ class _Server:
         return json_response({"prompt": await self._in_text_thread(decode, token_ids)})
 
     async def health(self, _: Request) -> Response:
-        """GET /health."""
-        return Response()
+        """GET /health: 503 once the engine has ended, so that a balancer looks elsewhere."""
+        return Response(status_code=200 if self._engine.failure is None else 503)
 
     async def version(self, _: Request) -> Response:
         """GET /version."""
@@ -221,7 +222,7 @@ class _Server:
             return json_response(answer.whole(parts))
         # What the engine refuses must be known before the status line is sent.
         first = await while_connected(request.receive, next_of(reply))
-        return EventStream(events(answer, first, reply))
+        return EventStream(answer, first, reply)
 
     def _answer(self, wanted: GenerateRequest, prompt: Prompt, shape: Shape) -> Answer:
         return Answer(

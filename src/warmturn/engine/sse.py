@@ -56,18 +56,20 @@ async def events(
 
 
 class EventStream(StreamingResponse):
-    """Sends events as they come, and closes their generator at once if the client leaves.
+    """Sends a reply's events as they come, and ends the reply at once if the client leaves.
 
     Starlette's own streaming notices a lost client only at the next send.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
-        self._events = events
+    def __init__(self, answer: Answer, first: Delta, rest: AsyncGenerator[Delta, None]) -> None:
+        self._rest = rest
+        self._events = events(answer, first, rest)
+        super().__init__(self._events, media_type="text/event-stream", headers=_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send all events, or stop quietly."""
-        async with aclosing(self._events):
+        # Closing `_events` closes `_rest` only if the first event was ever asked for.
+        async with aclosing(self._rest), aclosing(self._events):
             try:
                 await while_connected(receive, self.stream_response(send))
             except (ClientDisconnect, OSError):

@@ -59,6 +59,7 @@ class TokenizeRequest:
 
     prompt: ChatPrompt | TextPrompt
     return_token_strs: bool
+    cache_salt: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class _TokenizeFields:
     prompt: str = ""
     add_special_tokens: bool = True
     return_token_strs: bool = False
+    cache_salt: str | None = None
 
 
 def chat_request(body: JsonObject) -> GenerateRequest:
@@ -132,7 +134,7 @@ def tokenize_request(body: JsonObject) -> TokenizeRequest:
         prompt = chat_prompt(body)
     else:
         prompt = TextPrompt(text=plain.prompt, add_special_tokens=plain.add_special_tokens)
-    return TokenizeRequest(prompt, plain.return_token_strs)
+    return TokenizeRequest(prompt, plain.return_token_strs, plain.cache_salt)
 
 
 def detokenize_request(body: JsonObject) -> DetokenizeRequest:

@@ -89,7 +89,7 @@ def play(
     `margins`: also ask for the log-probabilities that `Answer.first_margin` needs.
     """
     script = _Script(client, shape, model, salt)
-    fields = {"logprobs": True, "top_logprobs": 2} if margins else {}
+    fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 2} if margins else {}
     fields |= {"model": model, "cache_salt": salt, **_reply_fields(shape)}
     messages = [script.system()]
     for turn in range(1, shape.turns + 1):

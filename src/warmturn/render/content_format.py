@@ -16,7 +16,7 @@ ContentFormat: TypeAlias = Literal["string", "openai"]
 """`openai`: content is a list of parts; `string`: content is one string."""
 
 
-class _Unclear(Exception):  # noqa: N818 - a signal, not an error
+class _Unclear(Exception):
     """A loop or an assignment has a target that is not a plain name."""
 
 

@@ -16,8 +16,9 @@ are matched all the same: they may hide a marker by overlapping it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, takewhile
+import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise, takewhile
 
 from tokenizers import AddedToken
 
@@ -42,20 +43,26 @@ class MarkerSplitter:
 
     def split(self, text: str) -> list[str]:
         """Return the segments of `text`, in order; joined they give `text`. O(length)."""
-        cuts = sorted({0, *self._cuts(text, 0, len(text), self._passes)})
-        return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+        cuts = _cuts(text, 0, len(text), self._passes)
+        starts = cuts if cuts and cuts[0] == 0 else [0, *cuts]
+        return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 
-    def _cuts(self, text: str, start: int, end: int, passes: Sequence["_Pass"]) -> Iterator[int]:
-        """Starts of markers in `[start, end)`; each pass works between the matches of the last."""
-        if not passes or start == end:
-            return
-        this, *later = passes
-        for match in this.pattern.finditer(text, start, end):
-            yield from self._cuts(text, start, match.start(), later)
-            if match.group() in this.markers:
-                yield match.start()
-            start = match.end()
-        yield from self._cuts(text, start, end, later)
+
+def _cuts(text: str, start: int, end: int, passes: Sequence["_Pass"]) -> list[int]:
+    """Starts of markers in `[start, end)`; each pass works between the matches of the last."""
+    if not passes:
+        return []
+    this, *later = passes
+    matches = this.pattern.finditer(text, start, end)
+    if not later:
+        return [match.start() for match in matches if match[0] in this.markers]
+    cuts = []
+    for match in matches:
+        cuts += _cuts(text, start, match.start(), later)
+        if match[0] in this.markers:
+            cuts.append(match.start())
+        start = match.end()
+    return cuts + _cuts(text, start, end, later)
 
 
 class _Pass:
@@ -68,8 +75,9 @@ class _Pass:
 
 
 def _is_marker(token: AddedToken) -> bool:
-    first = token.content[0]
-    is_edge = not (first.isspace() or first.isalnum() or first == "_")
+    # Punctuation or a symbol; connectors such as "_" count as parts of words.
+    category = unicodedata.category(token.content[0])
+    is_edge = category[0] in "PS" and category != "Pc"
     # A run of line feeds or of "▁" is a token too; cutting there would only make crumbs.
     is_word_like = any(character.isalnum() for character in token.content)
     return is_edge and is_word_like and not (token.lstrip or token.single_word)

@@ -171,6 +171,14 @@ class Tokenizer:
             raise InvalidRequest(
                 "the text holds a lone surrogate (half of a UTF-16 pair); send valid Unicode"
             ) from error
+        # A Rust panic is no `Exception`: unchecked, one odd text would take the server down.
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise InvalidRequest(
+                f"the tokenizer library cannot split this text: {error}; the model's added tokens "
+                "overlap in a way it does not handle"
+            ) from error
         return [np.array(encoding.ids, dtype=np.int32) for encoding in batch]
 
     def decode(

@@ -3,19 +3,19 @@
 import numpy as np
 import numpy.typing as npt
 
-from warmturn.cache.events import BlockRemoved, BlockStored, KvEvent
+from warmturn.cache.events import BlockRemoved, BlockStored, CacheEvent
 from warmturn.replica.sequence import Sequence
 from warmturn.types import BlockHash, HashWords
 
 __all__ = ["removed", "stored"]
 
 
-def removed(evicted: HashWords) -> list[KvEvent]:
+def removed(evicted: HashWords) -> list[CacheEvent]:
     """Return one `BlockRemoved` per evicted hash `[n, 4]`, in order, as vLLM does."""
     return [BlockRemoved((BlockHash(words.tobytes()),)) for words in evicted]
 
 
-def stored(sequence: Sequence, num_blocks: int, is_new: npt.NDArray[np.uint8]) -> list[KvEvent]:
+def stored(sequence: Sequence, num_blocks: int, is_new: npt.NDArray[np.uint8]) -> list[CacheEvent]:
     """Return a `BlockStored` per run of new blocks.
 
     `is_new` speaks of the blocks `[num_blocks - len(is_new), num_blocks)` of the sequence.

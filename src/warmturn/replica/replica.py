@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warmturn.blocks.chain import ChainBuilder
 from warmturn.blocks.keys import CacheScope
 from warmturn.blocks.schemes import HashScheme
-from warmturn.cache.events import KvEvent
+from warmturn.cache.events import CacheEvent
 from warmturn.cache.pool import Pool, PoolChanges
 from warmturn.errors import BrokenInvariant, InvalidRequest, NeverFits
 from warmturn.metrics import TurnMetrics
@@ -52,7 +52,7 @@ class StepReport:
     admitted: tuple[Admission, ...]
     num_preempted: int
     changes: PoolChanges
-    events: tuple[KvEvent, ...]
+    events: tuple[CacheEvent, ...]
     """Empty unless the replica was told to announce; removals before stores."""
 
 
@@ -270,7 +270,7 @@ class Replica:
         if step is None:
             raise BrokenInvariant("a step was completed that was not planned")
         changes = self.pool.drain()
-        events: list[KvEvent] = removed(changes.evicted) if self._announce else []
+        events: list[CacheEvent] = removed(changes.evicted) if self._announce else []
         chosen = {token.request_id: token for token in sampled}
         progress = []
         for work in step.works:
@@ -289,7 +289,7 @@ class Replica:
         failed = [w.request_id for w in works if self.cancel(w.request_id, now=now) is not None]
         return tuple(failed)
 
-    def _advance(self, sequence: Sequence, work: Work, now: float) -> list[KvEvent]:
+    def _advance(self, sequence: Sequence, work: Work, now: float) -> list[CacheEvent]:
         """Note computed tokens and store the blocks they filled."""
         sequence.advance(len(work.token_ids))
         if not self._prefix_caching:
@@ -309,7 +309,7 @@ class Replica:
         return Progress(token, sequence.num_cached or 0, reason, turn)
 
     def _report(
-        self, progress: list[Progress], changes: PoolChanges, events: list[KvEvent]
+        self, progress: list[Progress], changes: PoolChanges, events: list[CacheEvent]
     ) -> StepReport:
         report = StepReport(
             progress=tuple(progress),
