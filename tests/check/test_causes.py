@@ -1,8 +1,8 @@
 """Each cause by name, in the smallest pair that shows it, and the pairs that must stay clean."""
 
 import pytest
-from tests.support.logged import assistant, call, report, request, system, tool, turn, user
 
+from tests.support.logged import assistant, call, report, request, system, tool, turn, user
 from warmturn.check import UNKNOWN
 
 END = "<|end|>"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from tests.support.logged import (
     PLAIN,
     assistant,
@@ -14,7 +15,6 @@ from tests.support.logged import (
     turn,
     user,
 )
-
 from warmturn.check import Checker, Settings, check_conversations
 from warmturn.errors import InvalidInput, TemplateError
 

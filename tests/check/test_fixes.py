@@ -1,8 +1,8 @@
 """Fixes are rendered: each one here cures its pair, and says what it costs."""
 
 import pytest
-from tests.support.logged import assistant, call, report, request, system, tool, turn, user
 
+from tests.support.logged import assistant, call, report, request, system, tool, turn, user
 from warmturn.check import Settings
 
 END = "<|end|>"

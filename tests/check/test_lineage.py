@@ -3,8 +3,8 @@
 from itertools import count
 
 import pytest
-from tests.support.logged import assistant, report, request, system, tool, user
 
+from tests.support.logged import assistant, report, request, system, tool, user
 from warmturn.check.lineage import Lineage
 
 HEAD = system("You help in a small shop. Be brief and kind to all.")

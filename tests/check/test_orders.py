@@ -1,6 +1,6 @@
 import pytest
-from tests.support.logged import assistant, report, request, system, user
 
+from tests.support.logged import assistant, report, request, system, user
 from warmturn.check.orders import SharedOrders
 
 RULES = "You help in a small shop. Be brief, be kind, sell fruit and bread."

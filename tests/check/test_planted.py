@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from benchmarks.planted_log import TEMPLATE, planted_log
 
+from benchmarks.planted_log import TEMPLATE, planted_log
 from warmturn.check import check_conversations
 from warmturn.formats.record import LoggedRequest
 from warmturn.render import ChatTemplate

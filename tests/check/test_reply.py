@@ -1,8 +1,8 @@
 """What was generated, from what the log has of it."""
 
 import pytest
-from tests.support.logged import PLAIN, assistant, call, request, template, turn, user
 
+from tests.support.logged import PLAIN, assistant, call, request, template, turn, user
 from warmturn.check.prompt import PromptRenderer, prompt_of
 from warmturn.check.reply import generated_by, plainly_appended, split_reasoning
 

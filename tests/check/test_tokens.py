@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from tests.support.logged import assistant, report, request, system, turn, user
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
+from tests.support.logged import assistant, report, request, system, turn, user
 from warmturn.check import Settings
 from warmturn.check.tokens import find_token_cause
 from warmturn.render import Tokenizer

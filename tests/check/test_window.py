@@ -1,6 +1,7 @@
 """The smallest truncation step, counted and rendered."""
 
 import pytest
+
 from tests.support.logged import assistant, report, request, system, turn, user
 
 HEAD = system("Be brief.")
