@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks \
-        bench-pool bench-render bench-check docs clean
+.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
+        bench-render bench-reuse bench-check docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,10 +41,13 @@ test: check  ## every test: lint, types, contract, unit, end to end
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
-bench: bench-pool bench-blocks bench-engine  ## every benchmark of the engine and what it stands on
+bench: bench-pool bench-blocks bench-render bench-engine bench-reuse  ## every benchmark
 
 bench-engine: setup  ## prefill, decode, reuse beside transformers
 	$(BIN)/python benchmarks/engine.py $(ARGS)
+
+bench-reuse: setup  ## the seed shape's last turn, with reuse and without
+	$(BIN)/python benchmarks/reuse.py $(ARGS)
 
 bench-blocks: setup  ## hash chains beside a bare hashlib loop
 	$(BIN)/python benchmarks/blocks.py $(ARGS)

@@ -53,6 +53,7 @@ def test_a_turn_that_only_appends_is_clean():
         ("trace 01JDVZ8Q6H3B7M2K9XW4T5R6YE", "trace 01JDVZ9A0B1C2D3E4F5G6H7J8K", "client.volatile_value_in_system"),
         ("v=2; cch=0c1d2;", "v=2; cch=9a8b7;", "client.volatile_value_in_system"),
         ("sha256:9f86d081884c7d65", "sha256:60303ae22b998861", "client.volatile_value_in_system"),
+        ("see 4bf92f3577b34da6 there", "see 0af7651916cd43dd there", "client.volatile_value_in_system"),
         ("Session nonce: kJ8sQ2xP", "Session nonce: Zr4mW9aB", "client.volatile_value_in_system"),
         ("You are answering request #41.", "You are answering request #42.", "client.volatile_value_in_system"),
         ("User: Anna Schmidt", "User: Bo Li", "client.user_data_in_system"),
@@ -163,6 +164,16 @@ def test_a_message_that_moves_to_the_end_is_named():
     later = request(HEAD, Q1, A1, Q2, user("[open file: a.py, line 9]"))
     found = turn(first(HEAD, Q1, block), later)
     assert told(found) == ("client.injected_block_moved", "messages", "client")
+
+
+def test_a_question_that_was_replaced_is_an_edit_though_others_begin_alike():
+    def ask(number):
+        return user(f"please tell me the price of {number}")
+
+    rounds = [ask(1), A1, ask(2), A1, ask(3)]
+    changed = [user("something else altogether"), *rounds[1:], A1, ask(4)]
+    found = turn(first(HEAD, *rounds), request(HEAD, *changed))
+    assert told(found) == ("client.message_edited", "messages", "client")
 
 
 def test_an_edited_message_is_named_where_nothing_more_special_fits():

@@ -41,11 +41,11 @@ def test_numbers_alone_are_no_clocks(text):
 
 
 def test_clocks_far_apart_are_two_and_found_with_their_names():
-    text = "Wednesday, 3 March 2027." + " x" * 200 + " 10:03 " + " y" * 200 + " 29 Nov"
+    text = "Wednesday, 3 March 2027." + " x" * 200 + " 10:03 " + " y" * 200 + " Sunday, Nov 29"
     assert [found[0].rstrip(".") for found in told(text)] == [
         "Wednesday, 3 March 2027",
         "10:03",
-        "29 Nov",
+        "Sunday, Nov 29",
     ]
 
 

@@ -44,3 +44,8 @@ def test_a_replacement_is_the_smallest_change_after_which_both_go_on():
     assert first_replacement(left, ids(1, 9, 2, 3, 4, 5)) == Replacement(1, 1, 2)
     assert first_replacement(left, ids(1, 4, 5, 6, 7, 8)) == Replacement(1, 3, 1)
     assert first_replacement(left, ids(1, 8, 8, 8)) is None
+
+
+def test_one_id_that_agrees_by_chance_is_not_going_on():
+    left, right = ids(1, 2, 3, 4, 5, 6, 7), ids(1, 9, 3, 9, 4, 5, 6, 7)
+    assert first_replacement(left, right) == Replacement(1, 3, 4)

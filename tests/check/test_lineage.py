@@ -132,6 +132,7 @@ def test_a_switch_with_a_rebuilt_system_text_is_its_own_cause_and_a_plain_one_no
     plain = report(log[0], named("t2", HEAD, U1, A1, U2, model="n"))
     assert plain.verdict == "append-only"
     assert [t.cause for t in plain.turns()] == ["none", "client.model_switch"]
+    assert [t.verdict for t in plain.turns()] == ["append-only", "not-comparable"]
 
 
 def test_an_edited_older_message_is_an_edit_and_a_new_answer_to_it_a_fork():
@@ -188,6 +189,8 @@ def test_a_request_with_other_tools_beside_a_conversation_that_goes_on_is_a_side
         "title": (None, "side"),
         "t2": ("t1", "fork"),
     }
+    goes_on = named("title2", HEAD, U1, A1, user("Write a title."), assistant("Fruit"), U3)
+    assert report(*log, goes_on).cause == "client.tools_changed"
     without_t2 = report(*log[:2])
     assert without_t2.cause == "client.tools_changed"
 
@@ -203,6 +206,15 @@ def test_memory_is_bounded_and_what_was_forgotten_begins_anew():
     oldest = request(HEAD, user("question 0"), A1, U2)
     assert lineage.place(newest).parent is not None
     assert lineage.place(oldest).parent is None
+
+
+def test_what_is_continued_again_and_again_is_kept():
+    lineage = Lineage(most_open=4)
+    root = lineage.place(request(HEAD, U1)).node
+    for number in range(8):
+        fork = lineage.place(request(HEAD, U1, A1, user(f"fork {number}")))
+        lineage.place(request(HEAD, user(f"another {number}")))
+        assert fork.parent is root
 
 
 def test_an_open_conversation_is_not_forgotten_for_being_long():

@@ -32,6 +32,7 @@ def test_the_last_generated_id_need_not_be_shared():
         ([1, 2, 3, 10, 50, 13, 20], True, {}, "token.retokenised_output"),
         ([1, 2, 50, 11, 12, 13, 20], True, {}, "token.boundary_merge"),
         ([1, 50, 3, 10, 11, 12, 13, 20], True, {}, "token.retokenised_output"),
+        ([1, 2, 50, 10, 11, 12, 13, 20], True, {}, "token.retokenised_output"),
         (
             [1, 2, 3, 10, 99, 11, 12, 13, 20],
             None,

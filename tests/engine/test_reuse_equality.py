@@ -132,8 +132,11 @@ def test_chunk_sizes_from_one_to_the_whole_prompt(executor, encode, truth, chunk
     assert drive.reply(prompt, 16) == truth(prompt, 16)
 
 
-def test_sixteen_conversations_in_a_pool_a_quarter_of_their_size(executor, encode, truth):
-    """All at once, eight turns each; a conversation's next turn follows its own last one."""
+def test_sixteen_conversations_in_a_pool_a_quarter_of_their_size(executor, encode):
+    """All at once, eight turns each; a conversation's next turn follows its own last one.
+
+    The truth is computed sixteen requests at a time, without prefix caching: nothing reused.
+    """
     turns, max_tokens = 8, 8
     prompts = {topic: opening(encode, topic) for topic in TOPICS}
     lengths = [len(p) + turns * (max_tokens + 14) for p in prompts.values()]
@@ -153,7 +156,11 @@ def test_sixteen_conversations_in_a_pool_a_quarter_of_their_size(executor, encod
     drive.replica.check()
     assert len(played) == 16 * turns
     assert drive.num_evicted > 0
-    assert all(same_as_truth(played, truth))
+    cold = Drive(executor, num_blocks=NUM_BLOCKS, prefix_caching=False, max_running=16)
+    names = [cold.submit(prompt, max_tokens) for prompt, _ in played]
+    cold.run()
+    assert [cold.replies[name] for name in names] == [reply for _, reply in played]
+    assert max(turn.cached_tokens for turn in cold.turns.values()) == 0
 
 
 def test_a_wrong_block_would_be_seen(executor, encode, truth):

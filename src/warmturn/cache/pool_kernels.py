@@ -163,6 +163,15 @@ def _forget(s: State, block: Slot) -> None:
     s.counts[CACHED] -= 1
 
 
+@compiled
+def _evict(s: State, block: Slot, now: float, lost_words: Array, lost_s: Array) -> None:
+    """Drop the content of an idle block; write its hash `[4]`, lifetime and idle time `[2]`."""
+    lost_words[:] = s.words[block]
+    lost_s[0] = now - s.stored_s[block]
+    lost_s[1] = now - s.used_s[block]
+    _forget(s, block)
+
+
 # --- operations ---------------------------------------------------------------------------------
 
 
@@ -214,11 +223,8 @@ def take_fresh(s: State, out: Array, now: float, lost_words: Array, lost_s: Arra
         block = np.int64(s.after[end])
         _unlink(s, block)
         if s.hashed[block]:
-            lost_words[lost] = s.words[block]
-            lost_s[lost, 0] = now - s.stored_s[block]
-            lost_s[lost, 1] = now - s.used_s[block]
+            _evict(s, block, now, lost_words[lost], lost_s[lost])
             lost += 1
-            _forget(s, block)
         s.ref_count[block] = 1
         out[i] = block
     return lost
@@ -291,11 +297,8 @@ def evict_front(s: State, most: int, now: float, lost_words: Array, lost_s: Arra
     while lost < most and block != end:
         following = np.int64(s.after[block])
         if s.hashed[block]:
-            lost_words[lost] = s.words[block]
-            lost_s[lost, 0] = now - s.stored_s[block]
-            lost_s[lost, 1] = now - s.used_s[block]
+            _evict(s, block, now, lost_words[lost], lost_s[lost])
             lost += 1
-            _forget(s, block)
             _unlink(s, block)
             _give_back(s, block)
         block = following

@@ -172,7 +172,7 @@ class Checker:
             blame=blame_of(found.cause),
             findings=found.findings,
             token_finding=found.token_finding,
-            evidence=earlier.generated.evidence,
+            evidence=found.pair.generated.evidence,
             earlier_prompt_chars=len(earlier.text),
             cached_chars=len(found.pair.cached_text),
             shared_chars=found.pair.shared,

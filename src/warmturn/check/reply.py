@@ -162,9 +162,7 @@ def content_of_reply(request: LoggedRequest) -> str | None:
 
 def _parts(text: str, message: Message | None) -> tuple[str | None, str | None]:
     if message is not None:
-        fields = (message.get(field) for field in _REASONING_FIELDS)
-        reasoning = next((value for value in fields if isinstance(value, str) and value), None)
-        return reasoning, content_text(message)
+        return _reasoning_of(message), content_text(message)
     if not text:
         return None, None
     reasoning, rest = split_reasoning(text)
@@ -193,26 +191,37 @@ def _text_of_message(
         written = _text_of_message(bare_message, prompt, prompt_text, renderer)
         before, found, after = written.rpartition(core)
         return f"{before}{content}{after}" if found else written
-    try:
-        whole = renderer.text(_answered(prompt, message), add_generation_prompt=False)
-    except TemplateError:
-        return content
-    if not whole.startswith(prompt_text):
-        return content
+    reasoning = _reasoning_of(message)
+    source = renderer.template_for(prompt).source
+    whole = _whole_text(prompt, message, renderer)
+    if whole is None or not whole.startswith(prompt_text):
+        return _with_reasoning(content, reasoning, prompt_text, source) if reasoning else content
     written = whole[len(prompt_text) :]
-    fields = (message.get(field) for field in _REASONING_FIELDS)
-    reasoning = next((value for value in fields if isinstance(value, str) and value), None)
     if reasoning is None:
         written = _without_empty_reasoning(written)
-    elif reasoning.strip() not in written:
-        source = renderer.template_for(prompt).source
-        written = _with_reasoning(written, reasoning.strip(), prompt_text, source)
+    elif reasoning not in written:
+        written = _with_reasoning(written, reasoning, prompt_text, source)
     # What a template writes between messages, a line feed mostly, is not generated.
     bare = written.rstrip()
     return bare if bare.endswith((">", "]")) else written
 
 
+def _whole_text(prompt: Prompt, message: Message, renderer: PromptRenderer) -> str | None:
+    """Return the prompt with the reply as its last message; None where the template refuses."""
+    try:
+        return renderer.text(_answered(prompt, message), add_generation_prompt=False)
+    except TemplateError:
+        return None
+
+
+def _reasoning_of(message: Message) -> str | None:
+    fields = (message.get(field) for field in _REASONING_FIELDS)
+    found = (value.strip() for value in fields if isinstance(value, str))
+    return next((value for value in found if value), None)
+
+
 def _is_telling(pair: tuple[str, str], text: str) -> bool:
+    """Say whether the closing marker ends reasoning: some end other things too."""
     return pair[1] != _GENERAL_CLOSING or pair[0] in text
 
 

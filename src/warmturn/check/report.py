@@ -76,7 +76,7 @@ class TurnCheck:
     shared_chars: int = 0
     are_messages_append_only: bool = True
     is_loss_bounded: bool | None = None
-    """Whether not more than the last user round is lost; None without a loss."""
+    """Whether not more than the last user round is lost; told where the template is to blame."""
     latent: tuple[str, ...] = ()
     """Causes that will break a later turn though this one is clean."""
     across: tuple[str, ...] = ()

@@ -154,7 +154,7 @@ def compare(
         findings,
         token_finding,
         counts,
-        _is_bounded(pair) if findings else None,
+        _is_bounded(pair) if findings and findings[0].blame == "template" else None,
         latent_causes_of(later.prompt),
         notes,
     )

@@ -47,7 +47,10 @@ def fetch(
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    # Without a terminal even an empty bar prints a line.
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with shown as bar:
         task = bar.add_task(model, total=None, start=False)
 
         def progress(done: int, total: int | None) -> None:
