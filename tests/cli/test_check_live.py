@@ -4,6 +4,9 @@ import json
 import sys
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from tests.support.client import served
 from tests.support.fake_engine import FakeEngine, Script
@@ -109,6 +112,34 @@ def test_no_server_is_one_line(monkeypatch, capsys, model_dir):
     assert code == 2
     assert err.startswith("warmturn: GET /v1/models got no answer")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "nonsense", "ftp://127.0.0.1:1", "http://"])
+def test_what_is_no_url_is_one_line(monkeypatch, capsys, model_dir, url):
+    code, _, err = run(monkeypatch, capsys, "--server", url, "--model", model_dir)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", '{"data": []}', '{"data": [3]}', "null"])
+def test_a_server_that_is_something_else_is_one_line(monkeypatch, capsys, model_dir, body):
+    app = Starlette(routes=[Route("/v1/models", lambda _: PlainTextResponse(body))])
+    with served(app) as url:
+        code, _, err = run(monkeypatch, capsys, "--server", url, "--model", model_dir)
+    assert code == 2
+    assert "is this the base URL" in err
+
+
+def test_a_server_whose_stream_is_no_json_is_one_line(monkeypatch, capsys, model_dir):
+    async def odd(_):
+        return PlainTextResponse("data: <html>\n\n", media_type="text/event-stream")
+
+    app = own_app(model_dir, "Yes.")
+    app.router.routes.insert(0, Route("/v1/chat/completions", odd, methods=["POST"]))
+    with served(app) as url:
+        code, _, err = run(monkeypatch, capsys, "--server", url, "--model", model_dir)
+    assert code == 2
+    assert "an event that is not JSON" in err
 
 
 @pytest.mark.slow
