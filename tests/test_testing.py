@@ -80,3 +80,12 @@ def test_the_fixture_fails_the_test_of_an_application_with_the_cause(tmp_path):
     assert "1 failed, 1 passed" in result.stdout
     assert "turn 2: client.timestamp_in_system (blame: client)" in result.stdout
     assert "testing.py" not in result.stdout
+
+
+def test_the_plugin_loads_nothing_heavy_into_other_test_runs():
+    code = (
+        "import warmturn.testing, sys; print({'numpy', 'jinja2', 'tokenizers'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.strip() == "set()"

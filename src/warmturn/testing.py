@@ -4,22 +4,24 @@
         turns = run_my_agent()          # the OpenAI request bodies it sent, in order
         append_only(turns, model="models/my-model")
 
-pytest finds the fixture by itself where warmturn is installed.
+pytest finds the fixture by itself where warmturn is installed. It therefore loads this module
+for every test run there, so the checker is imported only where it is used.
 """
 
 import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from warmturn.check import CheckReport, Settings, check_conversations
-from warmturn.check.generic import generic_template
 from warmturn.errors import InvalidInput
-from warmturn.formats import LoggedRequest, read_stream
-from warmturn.render import ChatTemplate, Renderer
+
+if TYPE_CHECKING:
+    from warmturn.check import CheckReport
+    from warmturn.formats import LoggedRequest
+    from warmturn.render import ChatTemplate, Renderer
 
 __all__ = ["AppendOnly", "append_only", "report_on_turns"]
 
@@ -36,7 +38,7 @@ class AppendOnly(Protocol):
         model: str | Path | None = None,
         template: str | None = None,
         fail_under: float = 0.9,
-    ) -> CheckReport:
+    ) -> "CheckReport":
         """Check `turns`; see `report_on_turns`. Fails the test where one of them breaks."""
 
 
@@ -50,7 +52,7 @@ def append_only() -> AppendOnly:
         model: str | Path | None = None,
         template: str | None = None,
         fail_under: float = 0.9,
-    ) -> CheckReport:
+    ) -> "CheckReport":
         __tracebackhide__ = True
         report = report_on_turns(turns, model=model, template=template, fail_under=fail_under)
         if not report.is_clean:
@@ -66,7 +68,7 @@ def report_on_turns(
     model: str | Path | None = None,
     template: str | None = None,
     fail_under: float = 0.9,
-) -> CheckReport:
+) -> "CheckReport":
     """Check what an application sent, in the order it was sent.
 
     Each turn is a request body, or `{"request": body, "response": answer}`, which also finds
@@ -74,6 +76,8 @@ def report_on_turns(
     `template` the source of a chat template; with neither, a plain template of our own shows
     what the client changes. Raises `InvalidInput` where a turn is no request.
     """
+    from warmturn.check import Settings, check_conversations  # noqa: PLC0415 - see the module
+
     requests = list(_requests(turns))
     if not requests:
         raise InvalidInput("there are no turns to check: did the application send any request?")
@@ -84,7 +88,10 @@ def report_on_turns(
     )
 
 
-def _loaded(model: str | Path | None, template: str | None) -> ChatTemplate | Renderer:
+def _loaded(model: str | Path | None, template: str | None) -> "ChatTemplate | Renderer":
+    from warmturn.check.generic import generic_template  # noqa: PLC0415 - see the module
+    from warmturn.render import ChatTemplate, Renderer  # noqa: PLC0415
+
     if model is not None:
         return Renderer.from_directory(model, chat_template=template)
     if template is not None:
@@ -92,15 +99,17 @@ def _loaded(model: str | Path | None, template: str | None) -> ChatTemplate | Re
     return generic_template()
 
 
-def _requests(turns: Iterable[Mapping[str, Any]]) -> Iterable[LoggedRequest]:
+def _requests(turns: Iterable[Mapping[str, Any]]) -> "Iterable[LoggedRequest]":
     """Read the turns as the lines of a log, so that both are understood in the same way."""
+    from warmturn.formats import LoggedRequest, read_stream  # noqa: PLC0415 - see the module
+
     text = "".join(json.dumps(turn) + "\n" for turn in turns)
     for item in read_stream(io.BytesIO(text.encode()), source="turns", strict=True):
         assert isinstance(item, LoggedRequest)  # a strict reader raises for all others
         yield item
 
 
-def failure_message(report: CheckReport) -> str:
+def failure_message(report: "CheckReport") -> str:
     """Return what a developer reads in the failed test: cause, place, both sides, what helps."""
     lines = [f"{report.num_failures} of {report.num_requests} turns are not append-only"]
     for conversation in report.conversations:

@@ -53,7 +53,9 @@ class Client:
         try:
             self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=False)
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"{base_url!r} is no URL ({error}); give http://HOST:PORT") from error
+            raise InvalidInput(
+                f"{base_url!r} is no URL ({error}); give http://HOST:PORT"
+            ) from error
         self._clock = clock
 
     def __enter__(self) -> Self:
