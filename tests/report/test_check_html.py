@@ -65,6 +65,15 @@ def test_everything_from_the_log_is_escaped():
     assert not any(name.startswith("on") for name, _ in parsed.attributes)
 
 
+def test_both_sides_of_a_break_are_escaped():
+    """Near the break, so that the tag stands in what the page shows of the prompt."""
+    page = check_page(
+        checked(*conversation("c", orders=lambda turn: f"<b>{turn}</b> {clock(turn)}"))
+    )
+    assert "b" not in Page(page).tags
+    assert "&lt;b&gt;" in page
+
+
 def test_a_clean_log_says_so():
     assert "No turn breaks." in check_page(checked(*conversation("clean")))
 

@@ -1,6 +1,8 @@
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from tests.support.checked import checked, clock, clock_log, conversation
+from tests.support.logged import tool
 from warmturn.report import check_suite
 
 
@@ -42,6 +44,17 @@ def test_any_text_of_a_log_makes_valid_xml():
     log = checked(*conversation(attack, orders=lambda turn: attack + clock(turn)))
     root = ET.fromstring(check_suite(log).encode(errors="replace"))
     assert root.find(".//failure") is not None
+
+
+def test_names_of_tools_make_valid_xml_too():
+    """Details name tools as the client did."""
+    one, two = conversation("tools", num_turns=2)
+    names = ["a\x00\x1b", "b\x07"]
+    log = checked(
+        replace(one, tools=tuple(map(tool, names))),
+        replace(two, tools=tuple(map(tool, reversed(names)))),
+    )
+    assert suites(log).find(".//failure").get("type") == "client.tools_reordered"
 
 
 def test_a_conversation_of_one_turn_has_nothing_to_test():

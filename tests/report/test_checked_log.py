@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 from tests.support.checked import checked, clock, clock_log, conversation
+from tests.support.logged import assistant, user
 from tests.support.tiny_renderer import TinyTokenizer
 from warmturn.report.checked_log import share_of
 
@@ -13,6 +16,15 @@ def test_causes_are_grouped_with_the_dearest_first():
     assert group.num_turns == 5
     assert (group.conversation.conversation_id, group.worst.turn) == ("long", 4)
     assert group.lost_tokens == sum(map(log.lost_tokens, log.report.turns()))
+
+
+def test_the_dearest_cause_comes_first():
+    cheap = conversation("cheap", num_turns=2)
+    cheap[1] = replace(cheap[1], messages=(*cheap[1].messages[:2], assistant("Other."), user("x")))
+    dear = conversation("dear", orders=clock)
+    for requests in ([*cheap, *dear], [*dear, *cheap]):
+        causes = [group.cause for group in checked(*requests).causes]
+        assert causes == ["client.timestamp_in_system", "client.message_edited"]
 
 
 def test_without_a_tokenizer_lost_tokens_are_a_quarter_of_the_characters():
