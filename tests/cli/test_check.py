@@ -210,6 +210,24 @@ def test_a_wrong_format(check, clean):
     refused(check, clean, "--format", "sharegpt")
 
 
+IDS_ONLY = {"prompt_token_ids": [1, 2], "choices": [{"index": 0, "token_ids": [3], "text": "x"}]}
+
+
+def test_a_log_of_token_ids_alone_must_not_pass_as_clean(check, tmp_path):
+    """No turn can be found in it, so that each request looks like a first one."""
+    path = tmp_path / "ids.jsonl"
+    path.write_text("\n".join([json.dumps(IDS_ONLY)] * 2))
+    assert "log the request bodies too" in refused(check, path)
+
+
+def test_requests_without_messages_are_shown_beside_those_that_have_them(check, clean, tmp_path):
+    path = tmp_path / "ids.jsonl"
+    path.write_text(json.dumps(IDS_ONLY))
+    code, out, _ = check(clean, path)
+    assert code == 0
+    assert "ids.jsonl:1: not read: the prompt is logged as text or token ids only" in out
+
+
 def test_a_bad_line_is_passed_over_unless_strict(check, clean):
     with clean.open("a") as file:
         file.write('\n{"messages": [\n')

@@ -76,7 +76,7 @@ def test_a_folder_without_a_template_is_refused(tmp_path):
         templates_in(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{% if %}", "\udcff"])
+@pytest.mark.parametrize("content", ["{% if %}", "\udcff", "", " \n"])
 def test_a_template_that_cannot_be_used_is_one_line(check, tmp_path, content):
     (tmp_path / "t.jinja").write_text(content, errors="surrogateescape")
     code, _, err = check(tmp_path / "t.jinja")

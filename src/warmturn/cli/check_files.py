@@ -30,6 +30,13 @@ MOST_BAD_LINES = 5
 """Bad lines that are kept to be shown; the others are counted."""
 
 
+_NO_MESSAGES = (
+    "the prompt is logged as text or token ids only; without messages no turn can be found, so log "
+    "the request bodies too"
+)
+"""Such requests all look like first turns: a log of them must not pass as clean."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Where results go besides the terminal; None for nowhere, `-` for standard output."""
@@ -90,12 +97,14 @@ def check_files(
 def checked(
     items: Iterable[LoggedRequest | BadLine], rendering: Rendering, settings: Settings
 ) -> tuple[CheckReport, BadLines]:
-    """Return the report on `items`, and the lines that were none."""
+    """Return the report on `items`, and the lines of which nothing can be said."""
     checker = Checker(template=rendering.template, tokenizer=rendering.tokenizer, settings=settings)
     bad = BadLines()
     for item in items:
         if isinstance(item, BadLine):
             bad.add(item)
+        elif item.messages is None:
+            bad.add(BadLine(item.source, item.line, _NO_MESSAGES))
         else:
             checker.add(item)
     return checker.report(), bad

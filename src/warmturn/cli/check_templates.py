@@ -51,7 +51,10 @@ def templates_in(path: Path) -> list[NamedTemplate]:
     Raises `InvalidInput` where there is none.
     """
     if not path.is_dir():
-        return [NamedTemplate(path.stem, read_template(path), PLACEHOLDER_TOKENS)]
+        source = read_template(path)
+        if not source.strip():
+            raise InvalidInput(f"the template {path} is empty; check the path")
+        return [NamedTemplate(path.stem, source, PLACEHOLDER_TOKENS)]
     config = load_tokenizer_config(path)
     special = PLACEHOLDER_TOKENS | named_special_tokens(config)
     named = load_templates(path, config)
