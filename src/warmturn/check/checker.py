@@ -11,6 +11,7 @@ from warmturn.check.orders import SharedOrders
 from warmturn.check.prompt import Preparation, PromptRenderer, TranscriptTemplate
 from warmturn.check.report import CheckReport, Fix, TurnCheck
 from warmturn.check.settings import Settings
+from warmturn.check.shared_messages import SharedMessages
 from warmturn.check.summary import CUTS, SWITCH_REBUILT, Thread, judged, summarise
 from warmturn.check.tokens import Encoder
 from warmturn.check.turn import (
@@ -109,6 +110,7 @@ class Checker:
         self._tokenizer = tokenizer
         if tokenizer is None and isinstance(template, Renderer):
             self._tokenizer = template.tokenizer
+        self._shared = SharedMessages()
         self._lineage: Lineage[Rendered] = Lineage(most_open=self.settings.most_open_requests)
         self._threads: dict[int, Thread] = {}
         self._num_threads_of: dict[str, int] = {}
@@ -117,7 +119,7 @@ class Checker:
 
     def add(self, request: LoggedRequest) -> TurnCheck:
         """Check the next request of the log against the one it continues."""
-        placed = self._lineage.place(request)
+        placed = self._lineage.place(self._shared.share(request))
         turn = self._checked(placed)
         thread = self._threads.get(placed.node.thread)
         if thread is None:

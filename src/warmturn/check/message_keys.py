@@ -6,9 +6,10 @@ clients change by accident, and a conversation is still the same conversation th
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from warmturn.check.shared_messages import SharedMessage
 
 __all__ = [
     "content_text",
@@ -18,9 +19,9 @@ __all__ = [
     "loose_key",
     "non_text_parts",
     "same_json",
+    "without_space",
 ]
 
-_SPACE = re.compile(r"\s+")
 _SIMILAR_SHARE = 0.5
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
 
@@ -58,7 +59,20 @@ def non_text_parts(message: Mapping[str, Any]) -> list[str]:
 
 def loose_key(message: Mapping[str, Any]) -> int:
     """Return a hash that is equal for messages that are loosely the same."""
-    text = _SPACE.sub("", content_text(message))
+    if not isinstance(message, SharedMessage):
+        return _loose_key(message)
+    if message.loose is None:
+        message.loose = _loose_key(message)
+    return message.loose
+
+
+def without_space(text: str) -> str:
+    """Return `text` without white space of any kind."""
+    return "".join(text.split())
+
+
+def _loose_key(message: Mapping[str, Any]) -> int:
+    text = without_space(content_text(message))
     calls = message.get("tool_calls")
     names = tuple(_call_key(call) for call in calls) if isinstance(calls, (list, tuple)) else ()
     return hash((str(message.get("role")), text, names, tuple(non_text_parts(message))))
@@ -69,6 +83,8 @@ def same_json(left: Any, right: Any) -> bool:
 
     Unlike in Python, true is not 1.
     """
+    if left is right:
+        return True
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_json(left[k], right[k]) for k in left)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
@@ -111,5 +127,5 @@ def _canonical(arguments: Any) -> str:
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
-            return _SPACE.sub("", arguments)
+            return without_space(arguments)
     return json.dumps(arguments, sort_keys=True)

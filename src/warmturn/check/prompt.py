@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from warmturn.check.shared_messages import SharedMessage
 from warmturn.errors import InvalidRequest
 from warmturn.formats.record import LoggedRequest
 from warmturn.render import ChatTemplate, Renderer
+from warmturn.render.messages import plain_message
 
 __all__ = [
     "PINNED_NOW",
@@ -135,7 +137,7 @@ class PromptRenderer:
         return template.render(
             self._prepared(prompt.messages, template, parses_arguments=parses_arguments),
             now=prompt.now,
-            tools=list(prompt.tools) if prompt.tools else None,
+            tools=list(map(_plain_tool, prompt.tools)) if prompt.tools else None,
             add_generation_prompt=add_generation_prompt,
             **(self._kwargs | kwargs),
         )
@@ -143,13 +145,47 @@ class PromptRenderer:
     def _prepared(
         self, messages: Sequence[Message], template: _Template, *, parses_arguments: bool
     ) -> list[Message]:
-        if parses_arguments:
-            messages = [_with_parsed_arguments(message) for message in messages]
         if self._preparation == "as_logged":
-            unread = _unread_keys(template.source)
-            return [{k: v for k, v in m.items() if k not in unread} for m in messages]
-        wants_parts = getattr(template, "content_format", "string") == "openai"
-        return [_served(message, wants_parts=wants_parts) for message in messages]
+            form = _Form(parses_arguments, unread=_unread_keys(template.source))
+        else:
+            wants_parts = getattr(template, "content_format", "string") == "openai"
+            form = _Form(parses_arguments, wants_parts=wants_parts)
+        return [_in_form(message, form) for message in messages]
+
+
+class _Form(NamedTuple):
+    """How a message is prepared; `wants_parts` is None where nothing is normalised."""
+
+    parses_arguments: bool
+    wants_parts: bool | None = None
+    unread: tuple[str, ...] = ()
+
+
+def _in_form(message: Message, form: _Form) -> Message:
+    """Return the message as the template gets it; of a shared one, made once."""
+    if not isinstance(message, SharedMessage):
+        return _made(message, form)
+    known: Message | None = message.forms.get(form)
+    if known is None:
+        known = message.forms[form] = plain_message(_made(message, form))
+    return known
+
+
+def _made(message: Message, form: _Form) -> Message:
+    if form.parses_arguments:
+        message = _with_parsed_arguments(message)
+    if form.wants_parts is None:
+        return {k: v for k, v in message.items() if k not in form.unread}
+    return _served(message, wants_parts=form.wants_parts)
+
+
+def _plain_tool(tool: Message) -> Message:
+    if not isinstance(tool, SharedMessage):
+        return tool
+    known: Message | None = tool.forms.get(None)
+    if known is None:
+        known = tool.forms[None] = plain_message(tool, has_reasoning=False)
+    return known
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from warmturn.check.message_keys import content_text
+from warmturn.check.message_keys import content_text, without_space
 from warmturn.check.prompt import Message, Prompt, PromptRenderer
 from warmturn.errors import TemplateError
 from warmturn.formats.record import LoggedRequest
@@ -52,7 +52,6 @@ _SPECIALS_AT_END = re.compile(r"(?:<[^<>\s]{1,60}>)+\s*\Z")
 _SPECIAL = re.compile(r"<[^<>\s]{1,60}>")
 _LONGEST_OPENING = 48
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +141,15 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
 
 def reply_matches(request: LoggedRequest, echo: Message) -> bool | None:
     """Say whether `echo` is, loosely, what `request` was answered with; None if unknown."""
-    text = _SPACE.sub("", content_text(echo))
+    text = without_space(content_text(echo))
     calls = echo.get("tool_calls") or ()
     if request.reply is not None:
-        answered = _SPACE.sub("", content_text(request.reply))
+        answered = without_space(content_text(request.reply))
         if calls or request.reply.get("tool_calls"):
             return _call_names(echo) == _call_names(request.reply)
         return bool(text == answered)
     if request.reply_text is not None:
-        raw = _SPACE.sub("", request.reply_text)
+        raw = without_space(request.reply_text)
         return text in raw and all(name in raw for name in _call_names(echo))
     return None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from warmturn.errors import InvalidRequest, TemplateError
 from warmturn.render.content_format import ContentFormat
 
-__all__ = ["Message", "alias_reasoning", "normalise", "plain_copy"]
+__all__ = ["Message", "PlainMessage", "alias_reasoning", "normalise", "plain_copy", "plain_message"]
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message as parsed from JSON: `role`, `content` and whatever else came with it."""
@@ -147,7 +147,30 @@ def alias_reasoning(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     `reasoning_content` is always set, `thinking` (which gpt-oss reads) where it is absent.
     """
-    return [_aliased(message) for message in messages]
+    return [m if type(m) is PlainMessage else _aliased(m) for m in messages]
+
+
+class PlainMessage(dict[str, Any]):
+    """A message made ready for templates once, for many renders. Not to be changed.
+
+    Templates cannot: their sandbox refuses all that changes a list or a dictionary.
+    """
+
+    __slots__ = ("_dumped",)
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        super().__init__(message)
+        self._dumped: dict[Any, str] = {}
+
+
+def plain_message(message: Message, *, has_reasoning: bool = True) -> PlainMessage:
+    """Return a copy that `ChatTemplate.render` takes as it is.
+
+    A tool is no message: without `has_reasoning` none of its keys is taken for reasoning.
+    Raises `TemplateError` as `plain_copy` does.
+    """
+    copy = plain_copy(message)
+    return PlainMessage(_aliased(copy) if has_reasoning else copy)
 
 
 def _aliased(message: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +187,8 @@ def plain_copy(value: Any) -> Any:
     Raises `TemplateError` for anything else: objects have methods the sandbox does not know.
     """
     if value is None or type(value) in (str, int, float, bool):
+        return value
+    if type(value) is PlainMessage:
         return value
     if isinstance(value, Mapping):
         return {plain_copy(key): plain_copy(item) for key, item in value.items()}

@@ -59,6 +59,8 @@ class ChatTemplate:
         `strftime_now` shows. Raises `TemplateError` for whatever goes wrong in the template.
         """
         try:
+            if continue_final_message:  # which writes into the last one
+                messages = [dict(message) for message in messages]
             chat = alias_reasoning([plain_copy(message) for message in messages])
             continued = _tag_final_content(chat, self.source) if continue_final_message else None
             variables = {
