@@ -1,18 +1,28 @@
 """The checker: requests in, one by one, in the order of the log; turns out, then a report."""
 
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from warmturn.check.cost import TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import Lineage, Node, Placement
 from warmturn.check.names import blame_of
-from warmturn.check.orders import SharedOrders
 from warmturn.check.prompt import Preparation, PromptRenderer, TranscriptTemplate
 from warmturn.check.report import CheckReport, Fix, TurnCheck
 from warmturn.check.settings import Settings
 from warmturn.check.shared_messages import SharedMessages
-from warmturn.check.summary import CUTS, SWITCH_REBUILT, Thread, judged, summarise
+from warmturn.check.summary import (
+    SWITCH_REBUILT,
+    EndedThread,
+    Proofs,
+    Thread,
+    ThreadOrder,
+    Totals,
+    ended,
+    judged,
+    last_proofs,
+)
 from warmturn.check.tokens import Encoder
 from warmturn.check.turn import (
     Comparison,
@@ -29,10 +39,10 @@ from warmturn.render import ChatTemplate, Renderer
 
 __all__ = ["Checker", "check_conversations", "check_turn"]
 
-_MOST_PROOFS_PER_CAUSE = 20
-"""Each proof is two renders; a log of one cause throughout has no need of more."""
-
 _SWITCH = "client.model_switch"
+
+_MOST_NAMES = 65_536
+"""Conversations whose threads are numbered; one that comes back after so many begins at 1 again."""
 
 
 def check_conversations(
@@ -113,9 +123,8 @@ class Checker:
         self._shared = SharedMessages()
         self._lineage: Lineage[Rendered] = Lineage(most_open=self.settings.most_open_requests)
         self._threads: dict[int, Thread] = {}
-        self._num_threads_of: dict[str, int] = {}
-        self._orders: dict[object, SharedOrders] = {}
-        self._num_proofs: dict[str, int] = {}
+        self._num_threads_of: OrderedDict[str, int] = OrderedDict()
+        self._proofs = Proofs()
 
     def add(self, request: LoggedRequest) -> TurnCheck:
         """Check the next request of the log against the one it continues."""
@@ -123,10 +132,30 @@ class Checker:
         turn = self._checked(placed)
         thread = self._threads.get(placed.node.thread)
         if thread is None:
-            thread = Thread(placed.node.thread, self._name(placed))
+            thread = Thread(self._name(placed), _shareable_orders(placed))
             self._threads[placed.node.thread] = thread
         thread.turns.append(turn)
         return turn
+
+    def skip(self) -> None:
+        """Count a request of the log that another checker checks, with its whole conversation."""
+        self._lineage.skip()
+
+    def take_ended(self) -> list[EndedThread]:
+        """Return the threads that nothing can continue any more, and forget them."""
+        return [
+            ended(self._threads.pop(number), self.settings) for number in self._lineage.take_ended()
+        ]
+
+    def take_all(self) -> Iterator[EndedThread]:
+        """Yield all threads there are, ended or not, and forget them: the log is over."""
+        while self._threads:
+            yield ended(self._threads.pop(next(iter(self._threads))), self.settings)
+
+    @property
+    def proofs(self) -> dict[str, list[int]]:
+        """For which requests fixes were proven, by cause; see `last_proofs`."""
+        return self._proofs.numbers
 
     def compare(self, earlier: LoggedRequest, later: LoggedRequest) -> TurnCheck:
         """Check one pair apart from the stream; see `check_turn`."""
@@ -141,8 +170,13 @@ class Checker:
         return replace(turn, verdict="not-comparable", level=None, cause=_SWITCH, findings=())
 
     def report(self) -> CheckReport:
-        """Return what was found so far."""
-        return summarise(list(self._threads.values()), self.settings)
+        """Return what was found so far, threads taken away left out."""
+        order, totals = ThreadOrder(last_proofs([self.proofs])), Totals()
+        threads = [self._threads[number] for number in sorted(self._threads)]
+        conversations = tuple(order.place(ended(thread, self.settings)) for thread in threads)
+        for conversation in conversations:
+            totals.add(conversation)
+        return totals.report(conversations)
 
     def _checked(self, placed: Placement[Rendered]) -> TurnCheck:
         turn = _blank_turn(placed)
@@ -157,9 +191,7 @@ class Checker:
             return _switched(turn, placed)
         earlier = None if placed.parent is None else placed.parent.payload
         if earlier is None:
-            node = placed.node
-            across = self._orders.setdefault(node.scope, SharedOrders()).add(node.orders)
-            return replace(turn, latent=latent_causes_of(later.prompt), across=across)
+            return replace(turn, latent=latent_causes_of(later.prompt))
         return self._compared(turn, earlier, later, renderer)
 
     def _compared(
@@ -183,22 +215,18 @@ class Checker:
             latent=() if found.is_broken else found.latent,
             notes=found.notes,
             cost=_cost(found.counts, self.settings),
-            fixes=self._fixes(found, turn.turn),
+            fixes=self._fixes(found, turn),
         )
 
-    def _fixes(self, found: Comparison, turn: int) -> tuple[Fix, ...]:
+    def _fixes(self, found: Comparison, turn: TurnCheck) -> tuple[Fix, ...]:
         fixes: list[Fix] = []
         for step in found.steps if self.settings.proves_fixes else ():
-            cause = step.finding.cause
-            self._num_proofs[cause] = self._num_proofs.get(cause, 0) + 1
-            # The step of a window is that of its whole conversation: one proof will do.
-            most = 1 if cause in CUTS else _MOST_PROOFS_PER_CAUSE
-            if self._num_proofs[cause] <= most:
+            if self._proofs.are_due(step.finding.cause, turn.number):
                 fixes += fixes_for(
                     found.pair,
                     step,
                     is_only=len(found.steps) == 1,
-                    turn=turn,
+                    turn=turn.turn,
                     tokenizer=self._tokenizer,
                     max_model_tokens=self.settings.max_model_tokens,
                 )
@@ -207,13 +235,22 @@ class Checker:
     def _renderer_of(self, request: LoggedRequest) -> PromptRenderer:
         return self._transcript if request.level == "messages" else self._renderer
 
-    def _name(self, placed: Placement[Rendered]) -> str:
-        request = placed.node.request
-        if request.conversation_id is None:
-            return f"thread-{placed.node.thread + 1}"
-        count = self._num_threads_of.get(request.conversation_id, 0) + 1
-        self._num_threads_of[request.conversation_id] = count
-        return request.conversation_id if count == 1 else f"{request.conversation_id}#{count}"
+    def _name(self, placed: Placement[Rendered]) -> str | None:
+        name = placed.node.request.conversation_id
+        if name is None:
+            return None
+        count = self._num_threads_of.pop(name, 0) + 1
+        self._num_threads_of[name] = count
+        if len(self._num_threads_of) > _MOST_NAMES:
+            self._num_threads_of.popitem(last=False)
+        return name if count == 1 else f"{name}#{count}"
+
+
+def _shareable_orders(placed: Placement[Rendered]) -> tuple[object, str] | None:
+    node = placed.node
+    if node.payload is None or placed.relation == "other-model":
+        return None
+    return node.scope, node.orders
 
 
 def _cost(counts: Counts | None, settings: Settings) -> TurnCost | None:

@@ -11,7 +11,8 @@ By id where the log has one, else inferred, always within one model, adapter and
 A request that continues none is a root: a conversation's first turn, a side request, a
 sub-agent. Two requests that continue the same one are a fork or a retry. None of these is a
 break. Requests are found by hashes of message prefixes, O(messages) dictionary reads for each,
-and the oldest are forgotten, so that memory does not grow with the log.
+and the oldest are forgotten, so that memory does not grow with the log. A thread of which all
+is forgotten has ended.
 """
 
 from collections import OrderedDict
@@ -29,7 +30,8 @@ from warmturn.formats.record import LoggedRequest
 __all__ = ["MOST_OPEN_REQUESTS", "Lineage", "Node", "Placement", "Relation"]
 
 MOST_OPEN_REQUESTS = 4096
-"""Requests that can still be continued; about 100 MB at 6k tokens each."""
+"""Requests of the log after which one that was not continued can be no more: about 100 MB at 6k
+tokens each. Counted in the log, so that the answer is the same whoever reads only a part of it."""
 
 Relation: TypeAlias = Literal["root", "turn", "fork", "retry", "side", "other-model"]
 """How a request stands to the one it was derived from.
@@ -66,6 +68,8 @@ class Node(Generic[T]):
     orders: str
     """The system text."""
     parent: "Node[T] | None"
+    last_used: int
+    """Number of the newest request that continues this one; at first its own."""
     has_child: bool = False
     payload: T | None = None
 
@@ -88,6 +92,8 @@ class Lineage(Generic[T]):
         self._most_open = most_open
         self._open: OrderedDict[int, Node[T]] = OrderedDict()
         self._by_key: dict[tuple[Any, ...], list[Node[T]]] = {}
+        self._num_open_of: dict[int, int] = {}
+        self._ended: list[int] = []
         self._num_seen = 0
         self._num_threads = 0
 
@@ -111,7 +117,18 @@ class Lineage(Generic[T]):
             node.thread = self._num_threads
             self._num_threads += 1
         self._remember(node)
+        self._forget_old()
         return Placement(node, parent, relation, None if is_same_scope else found)
+
+    def skip(self) -> None:
+        """Count a request of the log that is none of ours."""
+        self._num_seen += 1
+        self._forget_old()
+
+    def take_ended(self) -> list[int]:
+        """Return the threads that nothing can continue any more, once each."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def _node(self, request: LoggedRequest) -> Node[T]:
         messages = request.messages or ()
@@ -126,6 +143,7 @@ class Lineage(Generic[T]):
             keys=tuple(loose_key(message) for message in messages[head:]),
             orders="\n".join(content_text(message) for message in messages[:head]),
             parent=None,
+            last_used=self._num_seen,
         )
 
     def _relation(self, node: Node[T], parent: Node[T]) -> Relation:
@@ -215,17 +233,25 @@ class Lineage(Generic[T]):
 
     def _remember(self, node: Node[T]) -> None:
         self._open[node.number] = node
+        self._num_open_of[node.thread] = self._num_open_of.get(node.thread, 0) + 1
         for key in _index_keys(node):
             nodes = self._by_key.setdefault(key, [])
             nodes.append(node)
             if len(nodes) > _MOST_PER_KEY:
                 del nodes[0]
-        while len(self._open) > self._most_open:
-            self._forget(self._open.popitem(last=False)[1])
 
     def _touch(self, node: Node[T]) -> None:
         if node.number in self._open:
+            node.last_used = self._num_seen
             self._open.move_to_end(node.number)
+
+    def _forget_old(self) -> None:
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            if oldest.last_used > self._num_seen - self._most_open:
+                return
+            del self._open[oldest.number]
+            self._forget(oldest)
 
     def _forget(self, node: Node[T]) -> None:
         for key in _index_keys(node):
@@ -236,6 +262,10 @@ class Lineage(Generic[T]):
                 self._by_key.pop(key, None)
         node.payload = None
         node.parent = None
+        self._num_open_of[node.thread] -= 1
+        if self._num_open_of[node.thread] == 0:
+            del self._num_open_of[node.thread]
+            self._ended.append(node.thread)
 
 
 def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:

@@ -1,8 +1,8 @@
 """What the checker says: frozen values that become JSON as they are."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,7 +13,7 @@ from warmturn.check.names import Blame, Level, Verdict
 from warmturn.check.reply import Evidence
 from warmturn.check.tokens import TokenFinding
 
-__all__ = ["CheckReport", "ConversationCheck", "Fix", "TurnCheck", "WindowStep"]
+__all__ = ["CheckReport", "ConversationCheck", "Conversations", "Fix", "TurnCheck", "WindowStep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,21 @@ class ConversationCheck:
     blame: Blame
     turns: tuple[TurnCheck, ...]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the conversation as JSON data."""
+        data: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return data
+
+
+class Conversations(Protocol):
+    """Conversations in the order of the log, as often as they are asked for; a tuple is one."""
+
+    def __iter__(self) -> Iterator[ConversationCheck]:
+        """Yield each of them."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
@@ -117,7 +132,7 @@ class CheckReport:
     cause: str
     """That of the first break; `lineage.side_request_or_fork` for several threads without one."""
     blame: Blame
-    conversations: tuple[ConversationCheck, ...]
+    conversations: Conversations
     fixes: tuple[Fix, ...]
     """One per cause: the change of its first turn, with shares averaged over its turns."""
     num_requests: int
@@ -140,5 +155,11 @@ class CheckReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON data."""
-        data: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        data = self.totals()
+        data["conversations"] = [conversation.as_dict() for conversation in self.conversations]
+        return data
+
+    def totals(self) -> dict[str, Any]:
+        """Return all but the conversations as JSON data."""
+        data: dict[str, Any] = msgspec.to_builtins(replace(self, conversations=()), str_keys=True)
         return data

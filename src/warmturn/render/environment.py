@@ -28,7 +28,7 @@ MAX_RENDERED_CHARS = 32 * 1024 * 1024
 
 _MAX_POWER_BITS = 4096
 _PLAIN_TYPES = frozenset({dict, PlainMessage})
-_DICT_NAMES = frozenset(dir(PlainMessage))
+_DICT_NAMES = frozenset(dir(dict))
 
 
 def chat_environment() -> ImmutableSandboxedEnvironment:
@@ -142,9 +142,9 @@ def _tojson(
     if type(value) is not PlainMessage:
         return _dumped(value, ensure_ascii, indent, separators, sort_keys)
     how = (ensure_ascii, indent, separators, sort_keys)
-    if how not in value._dumped:
-        value._dumped[how] = _dumped(value, *how)
-    return value._dumped[how]
+    if how not in value.dumped:
+        value.dumped[how] = _dumped(value, *how)
+    return value.dumped[how]
 
 
 def _dumped(

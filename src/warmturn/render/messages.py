@@ -156,11 +156,11 @@ class PlainMessage(dict[str, Any]):
     Templates cannot: their sandbox refuses all that changes a list or a dictionary.
     """
 
-    __slots__ = ("_dumped",)
+    __slots__ = ("dumped",)
 
     def __init__(self, message: dict[str, Any]) -> None:
         super().__init__(message)
-        self._dumped: dict[Any, str] = {}
+        self.dumped: dict[Any, str] = {}
 
 
 def plain_message(message: Message, *, has_reasoning: bool = True) -> PlainMessage:
