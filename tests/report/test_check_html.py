@@ -33,7 +33,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_well_formed_and_loads_nothing():
-    page = check_page(clock_log())
+    page = "".join(check_page(clock_log()))
     parsed = Page(page)
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
     assert not {"src", "href"} & {name for name, _ in parsed.attributes}
@@ -41,17 +41,17 @@ def test_the_page_is_well_formed_and_loads_nothing():
 
 
 def test_it_has_a_plot_per_conversation_with_a_title_for_readers_without_pictures():
-    page = check_page(clock_log())
+    page = "".join(check_page(clock_log()))
     assert page.count('<svg role="img"') == 2
     assert "Reuse per turn of clean. turn 2: 100 %, turn 3: 100 %" in page
 
 
 def test_it_is_for_light_and_dark():
-    assert "prefers-color-scheme: dark" in check_page(clock_log())
+    assert "prefers-color-scheme: dark" in "".join(check_page(clock_log()))
 
 
 def test_cause_place_cost_and_fix_are_on_it():
-    page = check_page(clock_log())
+    page = "".join(check_page(clock_log()))
     for text in ("client.timestamp_in_system", "in messages[0]", "cached tokens", "proven by"):
         assert text in page
 
@@ -59,7 +59,7 @@ def test_cause_place_cost_and_fix_are_on_it():
 def test_everything_from_the_log_is_escaped():
     attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     requests = conversation(attack, orders=lambda turn: f"{attack} {clock(turn)} {attack}")
-    page = check_page(checked(*requests, files=(attack,), rendered_with=attack))
+    page = "".join(check_page(checked(*requests, files=(attack,), rendered_with=attack)))
     parsed = Page(page)
     assert not {"script", "img"} & set(parsed.tags)
     assert not any(name.startswith("on") for name, _ in parsed.attributes)
@@ -67,16 +67,15 @@ def test_everything_from_the_log_is_escaped():
 
 def test_both_sides_of_a_break_are_escaped():
     """Near the break, so that the tag stands in what the page shows of the prompt."""
-    page = check_page(
-        checked(*conversation("c", orders=lambda turn: f"<b>{turn}</b> {clock(turn)}"))
-    )
+    log = checked(*conversation("c", orders=lambda turn: f"<b>{turn}</b> {clock(turn)}"))
+    page = "".join(check_page(log))
     assert "b" not in Page(page).tags
     assert "&lt;b&gt;" in page
 
 
 def test_a_clean_log_says_so():
-    assert "No turn breaks." in check_page(checked(*conversation("clean")))
+    assert "No turn breaks." in "".join(check_page(checked(*conversation("clean"))))
 
 
 def test_bad_lines_are_on_it():
-    assert "log.jsonl:1: not valid JSON" in check_page(clock_log(num_bad_lines=2))
+    assert "log.jsonl:1: not valid JSON" in "".join(check_page(clock_log(num_bad_lines=2)))

@@ -7,7 +7,7 @@ from warmturn.report import check_suite
 
 
 def suites(log):
-    return ET.fromstring(check_suite(log).encode())
+    return ET.fromstring("".join(check_suite(log)).encode())
 
 
 def test_a_suite_per_conversation_and_a_case_per_later_turn():
@@ -42,7 +42,7 @@ def test_a_turn_that_was_not_rendered_is_skipped_with_the_reason():
 def test_any_text_of_a_log_makes_valid_xml():
     attack = "]]>&<\"'\x00\x1b\ud800\ufffe"
     log = checked(*conversation(attack, orders=lambda turn: attack + clock(turn)))
-    root = ET.fromstring(check_suite(log).encode(errors="replace"))
+    root = ET.fromstring("".join(check_suite(log)).encode(errors="replace"))
     assert root.find(".//failure") is not None
 
 

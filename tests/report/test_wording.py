@@ -42,20 +42,20 @@ def test_one_turn_has_no_least_share():
 
 
 def test_the_place_is_the_message_or_the_tools_or_the_character():
-    finding = clock_log().failures[0][1].findings[0]
+    finding = next(iter(clock_log().failures()))[1].findings[0]
     assert place_of(finding) == "in messages[0]"
     assert place_of(None) == "in the prompt's tokens"
 
 
 def test_costs_say_that_they_are_estimated_without_a_tokenizer():
     log = clock_log()
-    assert cost_line(log, log.causes[0]).startswith("about ")
-    assert "blocks" not in cost_line(log, log.causes[0])
+    assert cost_line(log, log.figures.causes[0]).startswith("about ")
+    assert "blocks" not in cost_line(log, log.figures.causes[0])
 
 
 def test_costs_are_tokens_blocks_and_seconds_with_a_tokenizer_and_a_rate():
     log = clock_log(tokenizer=TinyTokenizer(), prefill_tokens_per_s=100.0)
-    line = cost_line(log, log.causes[0])
+    line = cost_line(log, log.figures.causes[0])
     assert "blocks of 16)" in line
     assert "in 2 turns" in line
     assert line.endswith("s of prefill")
@@ -63,7 +63,7 @@ def test_costs_are_tokens_blocks_and_seconds_with_a_tokenizer_and_a_rate():
 
 def test_an_engine_that_resumes_from_the_end_has_no_blocks():
     log = clock_log(tokenizer=TinyTokenizer(), engine="exact-end")
-    assert "blocks" not in cost_line(log, log.causes[0])
+    assert "blocks" not in cost_line(log, log.figures.causes[0])
 
 
 def test_a_fix_states_its_proof_and_its_price():
@@ -92,4 +92,4 @@ def test_the_summary_counts_what_failed_and_what_is_known():
 def test_a_request_without_an_id_is_named_by_its_line_once():
     log = checked(*(replace(r, request_id=None) for r in conversation("one", num_turns=2)))
     (one,) = log.report.conversations
-    assert turn_name(one, one.turns[1]) == "one, turn 2 (test:2)"
+    assert turn_name("one", one.turns[1]) == "one, turn 2 (test:2)"

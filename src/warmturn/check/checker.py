@@ -41,8 +41,8 @@ __all__ = ["Checker", "check_conversations", "check_turn"]
 
 _SWITCH = "client.model_switch"
 
-_MOST_NAMES = 65_536
-"""Conversations whose threads are numbered; one that comes back after so many begins at 1 again."""
+_MOST_AGE = 262_144
+"""Requests of the log after which the threads of a conversation are numbered from 1 again."""
 
 
 def check_conversations(
@@ -123,7 +123,7 @@ class Checker:
         self._shared = SharedMessages()
         self._lineage: Lineage[Rendered] = Lineage(most_open=self.settings.most_open_requests)
         self._threads: dict[int, Thread] = {}
-        self._num_threads_of: OrderedDict[str, int] = OrderedDict()
+        self._threads_of: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._proofs = Proofs()
 
     def add(self, request: LoggedRequest) -> TurnCheck:
@@ -239,10 +239,12 @@ class Checker:
         name = placed.node.request.conversation_id
         if name is None:
             return None
-        count = self._num_threads_of.pop(name, 0) + 1
-        self._num_threads_of[name] = count
-        if len(self._num_threads_of) > _MOST_NAMES:
-            self._num_threads_of.popitem(last=False)
+        number = placed.node.number
+        known, last = self._threads_of.pop(name, (0, number))
+        count = 1 if number - last > _MOST_AGE else known + 1
+        self._threads_of[name] = (count, number)
+        if number - next(iter(self._threads_of.values()))[1] > _MOST_AGE:
+            self._threads_of.popitem(last=False)
         return name if count == 1 else f"{name}#{count}"
 
 

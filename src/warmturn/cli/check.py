@@ -50,6 +50,10 @@ def check(
     baseline: Annotated[
         Path | None, typer.Option(help="A former --json report: only new failures fail.")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes; default: one, or the cores for a large log with ids."),
+    ] = None,
     template_only: Annotated[
         Path | None, typer.Option(help="Check a template, or a folder of them, without a log.")
     ] = None,
@@ -87,7 +91,7 @@ def check(
         raise InvalidInput(
             "there is nothing to check: name log files, or --template-only FILE, or --server URL"
         )
-    raise typer.Exit(check_files(source, rendering, settings, engine, baseline, outputs))
+    raise typer.Exit(check_files(source, rendering, settings, engine, baseline, outputs, jobs=jobs))
 
 
 def _refuse_more(template_only: Path, files: list[str] | None, server: str | None) -> None:

@@ -2,39 +2,28 @@
 
 import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from warmturn.check import Checker, CheckReport, Settings
+from warmturn.check import Settings
 from warmturn.check.engines import Engine
 from warmturn.cli.check_inputs import LogSource, Rendering
-from warmturn.cli.output import write_json, write_text
+from warmturn.cli.check_jobs import check_log
+from warmturn.cli.output import write_text
 from warmturn.errors import InvalidInput
-from warmturn.formats import BadLine, LoggedRequest
 from warmturn.report import (
     CheckedLog,
     FailureKey,
-    check_data,
+    check_json,
     check_page,
     check_suite,
     known_failures,
     print_check,
 )
 
-__all__ = ["Outputs", "check_files", "checked", "progress_console", "report_console"]
-
-MOST_BAD_LINES = 5
-"""Bad lines that are kept to be shown; the others are counted."""
-
-
-_NO_MESSAGES = (
-    "the prompt is logged as text or token ids only; without messages no turn can be found, so log "
-    "the request bodies too"
-)
-"""Such requests all look like first turns: a log of them must not pass as clean."""
+__all__ = ["Outputs", "check_files", "report_console"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +40,6 @@ class Outputs:
         return "-" in {self.json_file, self.html, self.junit}
 
 
-@dataclass(slots=True)
-class BadLines:
-    """Counts the lines that could not be read, and keeps the first."""
-
-    num_lines: int = 0
-    kept: list[BadLine] = field(default_factory=list)
-
-    def add(self, line: BadLine) -> None:
-        """Count one more."""
-        self.num_lines += 1
-        if len(self.kept) < MOST_BAD_LINES:
-            self.kept.append(line)
-
-
 def check_files(
     source: LogSource,
     rendering: Rendering,
@@ -72,10 +47,12 @@ def check_files(
     engine: Engine,
     baseline: Path | None,
     outputs: Outputs,
+    *,
+    jobs: int | None = 1,
 ) -> int:
     """Check the logs of `source` and report; return the exit code. Raises `InvalidInput`."""
     known = _known(baseline)
-    report, bad = checked(source.read(progress_console()), rendering, settings)
+    report, bad = check_log(source, rendering, settings, jobs=jobs)
     log = CheckedLog(
         report=report,
         files=source.paths,
@@ -91,23 +68,7 @@ def check_files(
     _refuse_nothing_checked(log)
     print_check(log, report_console(outputs))
     _write(log, outputs)
-    return 1 if log.failures else 0
-
-
-def checked(
-    items: Iterable[LoggedRequest | BadLine], rendering: Rendering, settings: Settings
-) -> tuple[CheckReport, BadLines]:
-    """Return the report on `items`, and the lines of which nothing can be said."""
-    checker = Checker(template=rendering.template, tokenizer=rendering.tokenizer, settings=settings)
-    bad = BadLines()
-    for item in items:
-        if isinstance(item, BadLine):
-            bad.add(item)
-        elif item.messages is None:
-            bad.add(BadLine(item.source, item.line, _NO_MESSAGES))
-        else:
-            checker.add(item)
-    return checker.report(), bad
+    return 1 if log.figures.num_new_failures else 0
 
 
 def report_console(outputs: Outputs) -> Console:
@@ -117,11 +78,6 @@ def report_console(outputs: Outputs) -> Console:
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")
     return Console(file=stream, highlight=False)
-
-
-def progress_console() -> Console:
-    """Return where the progress bar goes, if it is a terminal."""
-    return Console(stderr=True)
 
 
 def _known(baseline: Path | None) -> frozenset[FailureKey]:
@@ -145,8 +101,8 @@ def _refuse_nothing_checked(log: CheckedLog) -> None:
             f"no request could be read from {', '.join(log.files)}{why}; check the file, or name "
             "its --format"
         )
-    if log.num_not_rendered == num_requests:
-        note = next(note for turn in log.report.turns() for note in turn.notes)
+    if log.figures.num_not_rendered == num_requests:
+        note = log.figures.refusal
         raise InvalidInput(
             f"none of the {num_requests} requests could be rendered; the first: {note}"
         )
@@ -154,7 +110,7 @@ def _refuse_nothing_checked(log: CheckedLog) -> None:
 
 def _write(log: CheckedLog, outputs: Outputs) -> None:
     if outputs.json_file is not None:
-        write_json(check_data(log), outputs.json_file)
+        write_text(check_json(log), outputs.json_file, option="--json")
     if outputs.html is not None:
         write_text(check_page(log), outputs.html, option="--html")
     if outputs.junit is not None:

@@ -19,7 +19,14 @@ from warmturn.errors import InvalidInput
 from warmturn.formats import BadLine, LoggedRequest, read_stream
 from warmturn.render import ChatTemplate, Renderer, Tokenizer
 
-__all__ = ["LogSource", "Rendering", "load_rendering", "read_template", "settings_of"]
+__all__ = [
+    "LogSource",
+    "Rendering",
+    "load_rendering",
+    "progress_console",
+    "read_template",
+    "settings_of",
+]
 
 T = TypeVar("T")
 
@@ -121,7 +128,23 @@ class LogSource:
     format_name: str | None
     is_strict: bool
 
-    def read(self, console: Console) -> Iterator[LoggedRequest | BadLine]:
+    @property
+    def is_files(self) -> bool:
+        """Whether the logs can be read more than once: standard input cannot."""
+        return "-" not in self.paths
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all files, packed as they are. Raises `InvalidInput` where one is missing."""
+        return sum(_num_bytes(path) or 0 for path in self.paths)
+
+    def has_conversation_ids(self) -> bool:
+        """Say whether the first request that can be read names its conversation."""
+        items = self.read(None)
+        request = next((item for item in items if isinstance(item, LoggedRequest)), None)
+        return request is not None and request.conversation_id is not None
+
+    def read(self, console: Console | None) -> Iterator[LoggedRequest | BadLine]:
         """Yield the requests of all files in order, with a progress bar on a terminal.
 
         Raises `InvalidInput` at once where a file is missing.
@@ -130,7 +153,9 @@ class LogSource:
         total = None if None in sizes else sum(size or 0 for size in sizes)
         return self._requests(total, console)
 
-    def _requests(self, total: int | None, console: Console) -> Iterator[LoggedRequest | BadLine]:
+    def _requests(
+        self, total: int | None, console: Console | None
+    ) -> Iterator[LoggedRequest | BadLine]:
         with _progress(total, console) as advance:
             for path in self.paths:
                 with _Counted(_opened(path), advance) as stream:
@@ -139,6 +164,11 @@ class LogSource:
                     yield from read_stream(
                         log, source=path, format=self.format_name, strict=self.is_strict
                     )
+
+
+def progress_console() -> Console:
+    """Return where the progress bar goes, if it is a terminal."""
+    return Console(stderr=True)
 
 
 def _num_bytes(path: str) -> int | None:
@@ -159,9 +189,11 @@ def _asked(path: str, ask: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _progress(total: int | None, console: Console) -> Iterator[Callable[[int], None]]:
+def _progress(total: int | None, console: Console | None) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("checking"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    is_shown = console.file.isatty()  # a forced colour makes no terminal of a file
+    is_shown = (
+        console is not None and console.file.isatty()
+    )  # a forced colour makes no terminal of a file
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
         task = bar.add_task("", total=total)
         yield lambda num_bytes: bar.update(task, advance=num_bytes)

@@ -12,8 +12,8 @@ from rich.text import Text
 from warmturn.check import Checker, Settings
 from warmturn.check.prompt import PromptRenderer
 from warmturn.check.shapes import SHAPES
-from warmturn.cli.check_files import Outputs, progress_console, report_console
-from warmturn.cli.check_inputs import LogSource, Rendering
+from warmturn.cli.check_files import Outputs, report_console
+from warmturn.cli.check_inputs import LogSource, Rendering, progress_console
 from warmturn.cli.output import write_json
 from warmturn.errors import InvalidInput, MissingExtra, PeerError, TemplateError
 from warmturn.formats import LoggedRequest
@@ -63,7 +63,7 @@ def check_live(
         "replay": check_data(log),
     }
     write_json(data, outputs.json_file)
-    return 1 if log.failures or any(not one.is_equal for one in renderings) else 0
+    return 1 if log.figures.num_new_failures or any(not one.is_equal for one in renderings) else 0
 
 
 def _requests(source: LogSource) -> Iterator[LoggedRequest]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.progress import track
 
 from warmturn.check.sweep import TemplateSweep, sweep_template
-from warmturn.cli.check_files import Outputs, progress_console, report_console
-from warmturn.cli.check_inputs import PLACEHOLDER_TOKENS, read_template
+from warmturn.cli.check_files import Outputs, report_console
+from warmturn.cli.check_inputs import PLACEHOLDER_TOKENS, progress_console, read_template
 from warmturn.cli.output import write_json
 from warmturn.errors import InvalidInput
 from warmturn.render.model_files import load_templates, load_tokenizer_config, named_special_tokens

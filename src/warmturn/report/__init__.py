@@ -6,7 +6,7 @@ prompt or opens a file: `cli` writes what comes out where the user wants it.
 
 from warmturn.report.baseline import FailureKey, failure_key, known_failures
 from warmturn.report.check_html import check_page
-from warmturn.report.check_json import check_data
+from warmturn.report.check_json import check_data, check_json
 from warmturn.report.check_junit import check_suite
 from warmturn.report.check_terminal import print_check
 from warmturn.report.checked_log import CheckedLog
@@ -16,6 +16,7 @@ __all__ = [
     "CheckedLog",
     "FailureKey",
     "check_data",
+    "check_json",
     "check_page",
     "check_suite",
     "failure_key",

@@ -5,6 +5,7 @@ Everything that comes from the log goes through `escape`, quotes included.
 
 from collections.abc import Iterator
 from html import escape
+from itertools import islice
 
 from warmturn.check import ConversationCheck, Finding
 from warmturn.report.checked_log import CauseGroup, CheckedLog, share_of
@@ -47,20 +48,20 @@ line.limit { stroke: var(--soft); stroke-dasharray: 3 3; } svg { display: block;
 """
 
 
-def check_page(log: CheckedLog) -> str:
-    """Return the page as HTML."""
+def check_page(log: CheckedLog) -> Iterator[str]:
+    """Yield the page as HTML, part by part."""
     title = f"Reuse of {', '.join(log.files)}"
-    return "".join((
+    yield from (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{_text(title)}</h1><p><strong>{_text(summary_line(log))}</strong></p>",
         f'<p class="soft">{_text(log.rendered_with)}</p>',
-        *_bad_lines(log),
-        *_causes(log),
-        *_conversations(log),
-        "</main></body></html>\n",
-    ))  # fmt: skip
+    )
+    yield from _bad_lines(log)
+    yield from _causes(log)
+    yield from _conversations(log)
+    yield "</main></body></html>\n"
 
 
 def _text(text: str) -> str:
@@ -77,16 +78,16 @@ def _bad_lines(log: CheckedLog) -> Iterator[str]:
 
 def _causes(log: CheckedLog) -> Iterator[str]:
     yield "<h2>Causes</h2>"
-    if not log.causes:
+    if not log.figures.causes:
         yield "<p>No turn breaks.</p>"
-    for group in log.causes:
+    for group in log.figures.causes:
         yield from _cause(log, group)
 
 
 def _cause(log: CheckedLog, group: CauseGroup) -> Iterator[str]:
     turn, finding = group.worst, next(group.findings, None)
     yield f"<section><h3><code>{_text(group.cause)}</code></h3>"
-    where = f"{turn_name(group.conversation, turn)}: {place_of(finding)}"
+    where = f"{turn_name(group.conversation_id, turn)}: {place_of(finding)}"
     yield f'<p>{_text(where)} <span class="soft">blame: {turn.blame}</span></p>'
     if finding is not None:
         yield f"<p>{_text(finding.detail)}</p>"
@@ -118,7 +119,7 @@ def _conversations(log: CheckedLog) -> Iterator[str]:
     yield '<div class="scroll"><table><thead><tr><th scope="col">conversation</th>'
     yield '<th scope="col" class="number">turns</th><th scope="col" class="number">least</th>'
     yield '<th scope="col">reuse per turn</th><th scope="col">first cause</th></tr></thead><tbody>'
-    for conversation in conversations[:MOST_CONVERSATIONS]:
+    for conversation in islice(conversations, MOST_CONVERSATIONS):
         yield _row(log, conversation)
     yield "</tbody></table></div>"
     if len(conversations) > MOST_CONVERSATIONS:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from warmturn.check import ConversationCheck, TurnCheck
-from warmturn.report.baseline import failure_key
 from warmturn.report.checked_log import CheckedLog, is_not_rendered, share_of
 from warmturn.report.sides import visible
 from warmturn.report.wording import fix_line, percent, place_of
@@ -16,24 +15,24 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Characters XML 1.0 has no way to write."""
 
 
-def check_suite(log: CheckedLog) -> str:
-    """Return the XML text. Failures the baseline knows come as skipped."""
-    suites = "".join(
-        part for conversation in log.report.conversations for part in _suite(log, conversation)
+def check_suite(log: CheckedLog) -> Iterator[str]:
+    """Yield the XML text, part by part. Failures the baseline knows come as skipped."""
+    figures = log.figures
+    yield '<?xml version="1.0" encoding="utf-8"?>\n'
+    yield (
+        f'<testsuites name="warmturn check" tests="{figures.num_later_turns}" '
+        f'failures="{figures.num_new_failures}">\n'
     )
-    turns = sum(turn.parent_id is not None for turn in log.report.turns())
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuites name="warmturn check" tests="{turns}" failures="{len(log.failures)}">\n'
-        f"{suites}</testsuites>\n"
-    )
+    for conversation in log.report.conversations:
+        yield from _suite(log, conversation)
+    yield "</testsuites>\n"
 
 
 def _suite(log: CheckedLog, conversation: ConversationCheck) -> Iterator[str]:
     turns = [t for t in conversation.turns if t.parent_id is not None or is_not_rendered(t)]
     if not turns:
         return
-    failing = [turn for turn in turns if _is_new(log, conversation, turn)]
+    failing = [turn for turn in turns if log.is_new_failure(conversation, turn)]
     skipped = sum(_is_skipped(log, conversation, turn) for turn in turns)
     yield (
         f"<testsuite name={_attribute(conversation.conversation_id)} "
@@ -48,7 +47,7 @@ def _case(log: CheckedLog, conversation: ConversationCheck, turn: TurnCheck) -> 
     name = f"turn {turn.turn + 1} ({turn.request_id})"
     suite = _attribute(conversation.conversation_id)
     yield f"<testcase classname={suite} name={_attribute(name)} file={_attribute(turn.source)}>"
-    if _is_new(log, conversation, turn):
+    if log.is_new_failure(conversation, turn):
         yield f"<failure type={_attribute(turn.cause)} message={_attribute(_message(turn))}>"
         yield f"{escape(_clean(_details(turn)))}</failure>"
     elif _is_skipped(log, conversation, turn):
@@ -57,12 +56,8 @@ def _case(log: CheckedLog, conversation: ConversationCheck, turn: TurnCheck) -> 
     yield "</testcase>\n"
 
 
-def _is_new(log: CheckedLog, conversation: ConversationCheck, turn: TurnCheck) -> bool:
-    return turn.is_failure and failure_key(conversation, turn) not in log.known
-
-
 def _is_skipped(log: CheckedLog, conversation: ConversationCheck, turn: TurnCheck) -> bool:
-    return is_not_rendered(turn) or (turn.is_failure and not _is_new(log, conversation, turn))
+    return is_not_rendered(turn) or (turn.is_failure and not log.is_new_failure(conversation, turn))
 
 
 def _message(turn: TurnCheck) -> str:

@@ -22,7 +22,6 @@ from warmturn.report.wording import (
 
 __all__ = ["print_check"]
 
-MOST_CONVERSATIONS = 40
 MOST_CAUSES = 8
 _MOST_FIXES = 3
 _LABEL_CHARS = 9
@@ -36,11 +35,14 @@ def print_check(log: CheckedLog, console: Console) -> None:
     if log.report.conversations:
         console.print()
         console.print(_conversation_table(log))
-    for number, group in enumerate(log.causes[:MOST_CAUSES], 1):
+    for number, group in enumerate(log.figures.causes[:MOST_CAUSES], 1):
         console.print()
         _print_cause(log, number, group, console)
-    if len(log.causes) > MOST_CAUSES:
-        _say(console, f"\nand {len(log.causes) - MOST_CAUSES} more causes: see --json or --html")
+    if len(log.figures.causes) > MOST_CAUSES:
+        _say(
+            console,
+            f"\nand {len(log.figures.causes) - MOST_CAUSES} more causes: see --json or --html",
+        )
     console.print()
     _say(console, summary_line(log), style="bold")
 
@@ -51,9 +53,10 @@ def _print_bad_lines(log: CheckedLog, console: Console) -> None:
     rest = log.num_bad_lines - len(log.bad_lines)
     if rest > 0:
         _say(console, f"and {rest:,} more lines that could not be read", style="yellow")
-    if log.num_not_rendered:
-        first = next(turn for turn in log.report.turns() if turn.notes)
-        note = f"{log.num_not_rendered:,} requests not judged; the first: {visible(first.notes[0])}"
+    figures = log.figures
+    if figures.num_not_rendered:
+        why = visible(figures.refusal)
+        note = f"{figures.num_not_rendered:,} requests not judged; the first: {why}"
         _say(console, note, style="yellow")
 
 
@@ -65,16 +68,12 @@ def _conversation_table(log: CheckedLog) -> Table:
     table.add_column("least reuse", justify="right")
     table.add_column("by turn", no_wrap=True)
     table.add_column("first cause", overflow="fold")
-    ranked = sorted(log.report.conversations, key=lambda one: _badness(log, one))
-    for conversation in ranked[:MOST_CONVERSATIONS]:
+    for conversation in log.figures.worst:
         table.add_row(*_conversation_cells(conversation))
-    if len(ranked) > MOST_CONVERSATIONS:
-        table.add_row(Text(f"and {len(ranked) - MOST_CONVERSATIONS:,} more", style="dim"))
+    num_more = len(log.report.conversations) - len(log.figures.worst)
+    if num_more > 0:
+        table.add_row(Text(f"and {num_more:,} more", style="dim"))
     return table
-
-
-def _badness(log: CheckedLog, conversation: ConversationCheck) -> tuple[int, int]:
-    return -sum(map(log.lost_tokens, conversation.turns)), conversation.thread
 
 
 def _conversation_cells(conversation: ConversationCheck) -> Iterator[Text]:
@@ -98,7 +97,7 @@ def _print_cause(log: CheckedLog, number: int, group: CauseGroup, console: Conso
             (f"   level: {turn.level}" if turn.level else "", ""),
         )
     )
-    _say(console, f"   {turn_name(group.conversation, turn)}: {place_of(finding)}")
+    _say(console, f"   {turn_name(group.conversation_id, turn)}: {place_of(finding)}")
     if finding is not None:
         _say(console, f"   {visible(finding.detail)}")
         _print_sides(finding, console)

@@ -48,9 +48,9 @@ def place_of(finding: Finding | None) -> str:
 def cost_line(log: CheckedLog, group: CauseGroup) -> str:
     """Return what a cause costs: tokens, blocks and seconds, of its worst turn and in all."""
     worst, total = group.worst_lost_tokens, group.lost_tokens
-    about = "" if log.has_tokens else "about "
+    about = "" if log.figures.has_tokens else "about "
     parts = [f"{about}{worst:,} cached tokens computed again in this turn"]
-    if log.has_tokens and log.engine != "exact-end":
+    if log.figures.has_tokens and log.engine != "exact-end":
         parts[0] += f" ({worst // log.block_tokens:,} blocks of {log.block_tokens})"
     if group.num_turns > 1:
         parts.append(f"{about}{total:,} in {group.num_turns} turns")
@@ -84,17 +84,17 @@ def _proof(fix: Fix) -> str:
 def summary_line(log: CheckedLog) -> str:
     """Return the last line: how many turns were checked, failed, and what they lost."""
     report = log.report
-    turns = [turn for turn in report.turns() if turn.parent_id is not None]
-    lost = sum(log.lost_tokens(turn) for turn in turns)
+    figures = log.figures
+    lost = figures.lost_tokens
     conversations = _plural(len(report.conversations), "conversation")
     line = (
         f"{_plural(report.num_requests, 'request')} in {conversations}: "
-        f"{_plural(len(turns), 'later turn')}, {report.num_breaks} broken, "
-        f"{len(log.failures)} under {percent(log.fail_under)} reuse"
+        f"{_plural(figures.num_later_turns, 'later turn')}, {report.num_breaks} broken, "
+        f"{figures.num_new_failures} under {percent(log.fail_under)} reuse"
     )
     if log.num_known:
         line += f" and {log.num_known} more that the baseline knows"
-    if log.has_tokens and report.cached_tokens:
+    if figures.has_tokens and report.cached_tokens:
         return f"{line}; {lost:,} of {report.cached_tokens:,} cached tokens computed again"
     return f"{line}; about {lost:,} tokens computed again" if lost else line
 
@@ -103,8 +103,8 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def turn_name(conversation: ConversationCheck, turn: TurnCheck) -> str:
+def turn_name(conversation_id: str, turn: TurnCheck) -> str:
     """Return conversation, turn and where the request stands."""
     place = f"{turn.source}:{turn.line}"  # stands for an id where the log has none
     where = place if turn.request_id == place else f"request {turn.request_id}, {place}"
-    return visible(f"{conversation.conversation_id}, turn {turn.turn + 1} ({where})")
+    return visible(f"{conversation_id}, turn {turn.turn + 1} ({where})")
