@@ -20,7 +20,7 @@ from warmturn.check.suspect_template import TEMPLATE_SUSPECTS
 from warmturn.check.suspect_tools import undo_kwargs, undo_tools
 from warmturn.errors import WarmturnError
 
-__all__ = ["Finding", "Step", "Suspect", "find_causes", "message_at"]
+__all__ = ["Finding", "Step", "Suspect", "both_sides", "find_causes", "message_at"]
 
 Suspect: TypeAlias = Callable[[Pair], Iterator[Trial]]
 
@@ -127,7 +127,7 @@ def _finding(pair: Pair, trial: Trial) -> Finding:
         pair.shared,
         index,
         trial.detail,
-        *_both_sides(pair),
+        *both_sides(pair),
         trial.facts,
     )
 
@@ -135,9 +135,10 @@ def _finding(pair: Pair, trial: Trial) -> Finding:
 def _unknown(pair: Pair) -> Finding:
     detail = "no change that can be undone moves the break"
     place = pair.shared, message_at(pair, pair.shared)
-    return Finding(UNKNOWN, "text", "nobody", *place, detail, *_both_sides(pair), {})
+    return Finding(UNKNOWN, "text", "nobody", *place, detail, *both_sides(pair), {})
 
 
-def _both_sides(pair: Pair) -> tuple[str, str]:
+def both_sides(pair: Pair) -> tuple[str, str]:
+    """Return the cached and the new text around the break."""
     start, end = max(0, pair.shared - _BEFORE), pair.shared + _AFTER
     return pair.cached_text[start:end], pair.later_text[start:end]

@@ -9,6 +9,7 @@ from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import Lineage, Node, Placement
 from warmturn.check.names import blame_of
 from warmturn.check.prompt import Preparation, PromptRenderer, TranscriptTemplate
+from warmturn.check.raw_turn import as_logged, compare_logged
 from warmturn.check.report import CheckReport, Fix, TurnCheck
 from warmturn.check.settings import Settings
 from warmturn.check.shared_messages import SharedMessages
@@ -160,7 +161,7 @@ class Checker:
     def compare(self, earlier: LoggedRequest, later: LoggedRequest) -> TurnCheck:
         """Check one pair apart from the stream; see `check_turn`."""
         renderer = self._renderer_of(later)
-        sides = [rendered(r, renderer, self._tokenizer) for r in (earlier, later)]
+        sides = [self._rendered(request, renderer) for request in (earlier, later)]
         nodes = [_lone_node(request) for request in (earlier, later)]
         blank = _blank_turn(Placement(nodes[1], nodes[0], "turn", None))
         blank = replace(blank, prompt_chars=len(sides[1].text))
@@ -182,7 +183,7 @@ class Checker:
         turn = _blank_turn(placed)
         renderer = self._renderer_of(placed.node.request)
         try:
-            later = rendered(placed.node.request, renderer, self._tokenizer)
+            later = self._rendered(placed.node.request, renderer)
         except WarmturnError as error:
             return replace(turn, notes=(f"not rendered: {error}",))
         placed.node.payload = later
@@ -197,7 +198,8 @@ class Checker:
     def _compared(
         self, turn: TurnCheck, earlier: Rendered, later: Rendered, renderer: PromptRenderer
     ) -> TurnCheck:
-        found = compare(earlier, later, renderer)
+        has_messages = later.request.messages is not None and earlier.request.messages is not None
+        found = (compare if has_messages else compare_logged)(earlier, later, renderer)
         return replace(
             turn,
             verdict="break" if found.is_broken else "append-only",
@@ -210,13 +212,19 @@ class Checker:
             earlier_prompt_chars=len(earlier.text),
             cached_chars=len(found.pair.cached_text),
             shared_chars=found.pair.shared,
-            are_messages_append_only=are_messages_append_only(earlier.prompt, later.prompt),
+            are_messages_append_only=(
+                are_messages_append_only(earlier.prompt, later.prompt) if has_messages else None
+            ),
             is_loss_bounded=found.is_loss_bounded,
             latent=() if found.is_broken else found.latent,
             notes=found.notes,
             cost=_cost(found.counts, self.settings),
             fixes=self._fixes(found, turn),
         )
+
+    def _rendered(self, request: LoggedRequest, renderer: PromptRenderer) -> Rendered:
+        prepare = rendered if request.messages is not None else as_logged
+        return prepare(request, renderer, self._tokenizer)
 
     def _fixes(self, found: Comparison, turn: TurnCheck) -> tuple[Fix, ...]:
         fixes: list[Fix] = []
@@ -250,7 +258,7 @@ class Checker:
 
 def _shareable_orders(placed: Placement[Rendered]) -> tuple[object, str] | None:
     node = placed.node
-    if node.payload is None or placed.relation == "other-model":
+    if node.payload is None or node.request.messages is None or placed.relation == "other-model":
         return None
     return node.scope, node.orders
 

@@ -8,6 +8,8 @@ By id where the log has one, else inferred, always within one model, adapter and
    than this one: everything was replaced. Without ids only a summary is taken for that;
 4. else, without an id, a first turn whose only message was edited at one end.
 
+Prompts logged without messages are found by their text or ids: see `raw_lineage.py`.
+
 A request that continues none is a root: a conversation's first turn, a side request, a
 sub-agent. Two requests that continue the same one are a fork or a retry. None of these is a
 break. Requests are found by hashes of message prefixes, O(messages) dictionary reads for each,
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from warmturn.check.message_keys import content_text, head_length, is_similar, loose_key
+from warmturn.check.raw_lineage import RawIndex
 from warmturn.check.reply import content_of_reply, reply_matches
 from warmturn.check.suspect_history import is_same_block
 from warmturn.check.suspect_system import SUMMARY_WORDS
@@ -92,6 +95,7 @@ class Lineage(Generic[T]):
         self._most_open = most_open
         self._open: OrderedDict[int, Node[T]] = OrderedDict()
         self._by_key: dict[tuple[Any, ...], list[Node[T]]] = {}
+        self._raw = RawIndex()
         self._num_open_of: dict[int, int] = {}
         self._ended: list[int] = []
         self._num_seen = 0
@@ -147,7 +151,13 @@ class Lineage(Generic[T]):
         )
 
     def _relation(self, node: Node[T], parent: Node[T]) -> Relation:
-        twins = (n for n in self._at(node, ("all", hash(node.keys))) if n.keys == node.keys)
+        if _is_raw(node) and self._raw.has_twin(node.request):
+            return "retry"
+        twins = (
+            ()
+            if _is_raw(node)
+            else (n for n in self._at(node, ("all", hash(node.keys))) if n.keys == node.keys)
+        )
         if any(twin.scope == node.scope for twin in twins):
             return "retry"
         relation: Relation = "fork" if parent.has_child else "turn"
@@ -155,6 +165,9 @@ class Lineage(Generic[T]):
         return relation
 
     def _parent_of(self, node: Node[T]) -> Node[T] | None:
+        if _is_raw(node):
+            number = self._raw.parent_of(node.request)
+            return None if number is None else self._open[number]
         found = self._longest_head(node, same_scope=True)
         if found is not None and _num_answers(node, len(found.keys)) <= 1:
             return found
@@ -234,6 +247,9 @@ class Lineage(Generic[T]):
     def _remember(self, node: Node[T]) -> None:
         self._open[node.number] = node
         self._num_open_of[node.thread] = self._num_open_of.get(node.thread, 0) + 1
+        if _is_raw(node):
+            self._raw.add(node.number, node.request)
+            return
         for key in _index_keys(node):
             nodes = self._by_key.setdefault(key, [])
             nodes.append(node)
@@ -254,7 +270,9 @@ class Lineage(Generic[T]):
             self._forget(oldest)
 
     def _forget(self, node: Node[T]) -> None:
-        for key in _index_keys(node):
+        if _is_raw(node):
+            self._raw.remove(node.number)
+        for key in () if _is_raw(node) else _index_keys(node):
             left = [other for other in self._by_key.get(key, ()) if other is not node]
             if left:
                 self._by_key[key] = left
@@ -266,6 +284,11 @@ class Lineage(Generic[T]):
         if self._num_open_of[node.thread] == 0:
             del self._num_open_of[node.thread]
             self._ended.append(node.thread)
+
+
+def _is_raw(node: Node[Any]) -> bool:
+    """Whether the log has the prompt only, and no messages."""
+    return node.request.messages is None
 
 
 def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:

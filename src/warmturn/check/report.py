@@ -74,7 +74,8 @@ class TurnCheck:
     cached_chars: int = 0
     prompt_chars: int = 0
     shared_chars: int = 0
-    are_messages_append_only: bool = True
+    are_messages_append_only: bool | None = True
+    """None where the log has no messages."""
     is_loss_bounded: bool | None = None
     """Whether not more than the last user round is lost; told where the template is to blame."""
     latent: tuple[str, ...] = ()

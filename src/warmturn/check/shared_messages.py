@@ -46,6 +46,9 @@ class SharedMessages:
         self._old: dict[bytes, SharedMessage] = {}
         self._num_bytes = 0
 
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())
+
     def share(self, request: LoggedRequest) -> LoggedRequest:
         """Return the request with its messages and tools shared."""
         messages, tools = request.messages, request.tools

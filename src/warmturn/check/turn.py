@@ -24,6 +24,7 @@ __all__ = [
     "Rendered",
     "are_messages_append_only",
     "compare",
+    "compare_tokens",
     "latent_causes_of",
     "rendered",
 ]
@@ -144,7 +145,7 @@ def compare(
     pair = Pair(renderer, earlier.prompt, later.prompt, generated, earlier.text, later.text)
     steps = find_causes(pair)
     findings = tuple(step.finding for step in steps)
-    token_finding, counts = _tokens(pair, earlier, later, has_text_break=bool(findings))
+    token_finding, counts = compare_tokens(pair, earlier, later, has_text_break=bool(findings))
     notes: tuple[str, ...] = ()
     if not findings and token_finding is None:
         findings, notes = _as_sent(pair, earlier, later)
@@ -166,7 +167,7 @@ def are_messages_append_only(earlier: Prompt, later: Prompt) -> bool:
     return same_json(earlier.messages, head) and same_json(earlier.tools or (), later.tools or ())
 
 
-def _tokens(
+def compare_tokens(
     pair: Pair, earlier: Rendered, later: Rendered, *, has_text_break: bool
 ) -> tuple[TokenFinding | None, Counts | None]:
     """Return the token-level cause, if any, and the lengths that cost is made of."""
