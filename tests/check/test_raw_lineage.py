@@ -9,7 +9,10 @@ from warmturn.check.lineage import Lineage
 from warmturn.check.raw_lineage import RawIndex, raw_of
 
 RULES = "<|system|>You answer for a library. Books are lent for four weeks, films for one.<|end|>"
-ASK = "<|user|>How long may I keep a book that somebody else waits for, and what do I pay?<|end|>"
+ASK = (
+    "<|user|>How long may I keep a book that somebody else waits for, and what do I pay if I bring "
+    "it back a week too late?<|end|>"
+)
 OPEN = "<|assistant|>"
 FIRST = RULES + ASK + OPEN
 REPLY = "Four weeks as well; after that ten cents a day.<|end|>"

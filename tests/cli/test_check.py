@@ -144,6 +144,33 @@ def test_a_baseline_lets_old_failures_pass_and_new_ones_fail(check, broken, tmp_
     assert "1 under 90 % reuse and 2 more that the baseline knows" in out
 
 
+def ids_log(path, *prompts):
+    """Write a log of token ids alone: nine ids are generated after each prompt."""
+    replies = [{"index": 0, "token_ids": [9] * 9, "text": "x"}]
+    rows = [{"prompt_token_ids": list(prompt), "choices": replies} for prompt in prompts]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_a_log_of_token_ids_alone_is_checked_by_its_ids(check, tmp_path):
+    first = range(100, 400)
+    clean = ids_log(tmp_path / "a.jsonl", first, [*first, *[9] * 9, 5])
+    code, out, _ = check(clean)
+    assert code == 0
+    assert "1 later turn, 0 broken" in out
+    broken = ids_log(tmp_path / "b.jsonl", first, [*range(100, 140), 7, *range(141, 400), 9, 5])
+    code, out, _ = check(broken)
+    assert code == 1
+    assert "unknown" in out
+    assert "log request bodies for the cause" in out
+
+
+def test_requests_without_messages_are_checked_beside_those_that_have_them(check, clean, tmp_path):
+    code, out, _ = check(clean, ids_log(tmp_path / "ids.jsonl", [1, 2]))
+    assert code == 0
+    assert "4 requests in 2 conversations" in out
+
+
 def test_gzip_and_several_files_are_read(check, clean, broken, tmp_path):
     packed = tmp_path / "log.gz"
     packed.write_bytes(gzip.compress(broken.read_bytes()))
@@ -208,24 +235,6 @@ def test_a_format_nobody_knows(check, clean):
 
 def test_a_wrong_format(check, clean):
     refused(check, clean, "--format", "sharegpt")
-
-
-IDS_ONLY = {"prompt_token_ids": [1, 2], "choices": [{"index": 0, "token_ids": [3], "text": "x"}]}
-
-
-def test_a_log_of_token_ids_alone_must_not_pass_as_clean(check, tmp_path):
-    """No turn can be found in it, so that each request looks like a first one."""
-    path = tmp_path / "ids.jsonl"
-    path.write_text("\n".join([json.dumps(IDS_ONLY)] * 2))
-    assert "log the request bodies too" in refused(check, path)
-
-
-def test_requests_without_messages_are_shown_beside_those_that_have_them(check, clean, tmp_path):
-    path = tmp_path / "ids.jsonl"
-    path.write_text(json.dumps(IDS_ONLY))
-    code, out, _ = check(clean, path)
-    assert code == 0
-    assert "ids.jsonl:1: not read: the prompt is logged as text or token ids only" in out
 
 
 def test_a_bad_line_is_passed_over_unless_strict(check, clean):
