@@ -42,7 +42,7 @@ __all__ = ["Checker", "check_conversations", "check_turn"]
 
 _SWITCH = "client.model_switch"
 
-_MOST_AGE = 262_144
+_MOST_AGE = 65_536
 """Requests of the log after which the threads of a conversation are numbered from 1 again."""
 
 

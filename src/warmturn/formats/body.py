@@ -71,7 +71,7 @@ def _read_refusal(message: str) -> tuple[str, str]:
 
 def _containers_in(value: object) -> list[object]:
     inner = value.values() if isinstance(value, dict) else value
-    return [item for item in cast("list[object]", inner) if isinstance(item, dict | list)]
+    return [item for item in cast("list[object]", inner) if isinstance(item, (dict, list))]
 
 
 def _kind(value: object) -> str:
