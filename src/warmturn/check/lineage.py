@@ -68,6 +68,8 @@ class Node(Generic[T]):
     scope: _Scope
     keys: tuple[int, ...]
     """Loose keys of the messages behind the system text."""
+    reply_keys: tuple[int, ...]
+    """Loose key of the answer, where the log has it."""
     orders: str
     """The system text."""
     parent: "Node[T] | None"
@@ -145,6 +147,7 @@ class Lineage(Generic[T]):
             turn=0,
             scope=(request.model, request.adapter, request.cache_salt),
             keys=tuple(loose_key(message) for message in messages[head:]),
+            reply_keys=tuple(_reply_key(request)),
             orders="\n".join(content_text(message) for message in messages[:head]),
             parent=None,
             last_used=self._num_seen,
@@ -300,15 +303,14 @@ def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:
         yield (conversation, "orders", hash(node.orders[:_SAME_ORDERS_CHARS]))
         if len(node.keys) == 1:
             yield (conversation, "first", hash(node.orders))
-    for key in {*node.keys[-_NEWEST_MESSAGES:], *_reply_key(node)}:
+    for key in {*node.keys[-_NEWEST_MESSAGES:], *node.reply_keys}:
         yield (conversation, "new", key)
 
 
-def _reply_key(node: Node[Any]) -> Iterator[int]:
-    reply = node.request.reply
-    if reply is not None:
-        yield loose_key({"role": "assistant", **reply})
-    elif content := content_of_reply(node.request):
+def _reply_key(request: LoggedRequest) -> Iterator[int]:
+    if request.reply is not None:
+        yield loose_key({"role": "assistant", **request.reply})
+    elif content := content_of_reply(request):
         yield loose_key({"role": "assistant", "content": content})
 
 
@@ -357,7 +359,7 @@ def _has_same_orders(earlier: Node[Any], later: Node[Any]) -> bool:
 
 def _goes_on_from(earlier: Node[Any], later: Node[Any], *, is_sure: bool) -> bool:
     """Say whether the newest of the earlier messages, or its answer, stands before something new."""
-    newest = {*earlier.keys[-1:], *_reply_key(earlier)}
+    newest = {*earlier.keys[-1:], *earlier.reply_keys}
     at = [index for index, key in enumerate(later.keys) if key in newest]
     if at and at[0] < len(later.keys) - 1:
         return _may_continue(earlier, later, at[0] + 1)

@@ -15,7 +15,7 @@ from warmturn.check.shared_messages import SharedMessage
 from warmturn.errors import InvalidRequest
 from warmturn.formats.record import LoggedRequest
 from warmturn.render import ChatTemplate, Renderer
-from warmturn.render.messages import plain_message
+from warmturn.render.messages import plain_message, plain_tool
 
 __all__ = [
     "PINNED_NOW",
@@ -184,7 +184,7 @@ def _plain_tool(tool: Message) -> Message:
         return tool
     known: Message | None = tool.forms.get(None)
     if known is None:
-        known = tool.forms[None] = plain_message(tool, has_reasoning=False)
+        known = tool.forms[None] = plain_tool(tool)
     return known
 
 

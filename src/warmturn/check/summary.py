@@ -268,6 +268,8 @@ def judged(turn: TurnCheck, *, is_planned: bool, settings: Settings) -> TurnChec
     is_failure = turn.cause == SWITCH_REBUILT or (
         turn.verdict == "break" and is_low and not planned
     )
+    if not planned and not is_failure:
+        return turn
     return replace(turn, is_planned=planned, is_failure=is_failure)
 
 
