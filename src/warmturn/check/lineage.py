@@ -24,7 +24,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from warmturn.check.message_keys import content_text, head_length, is_similar, loose_key
 from warmturn.check.raw_lineage import RawIndex
-from warmturn.check.reply import content_of_reply, reply_matches
+from warmturn.check.reply import as_assistant, content_of_reply, reply_matches
 from warmturn.check.suspect_history import is_same_block
 from warmturn.check.suspect_system import SUMMARY_WORDS
 from warmturn.check.suspect_tools import tool_name
@@ -309,7 +309,7 @@ def _index_keys(node: Node[Any]) -> Iterator[tuple[Any, ...]]:
 
 def _reply_key(request: LoggedRequest) -> Iterator[int]:
     if request.reply is not None:
-        yield loose_key({"role": "assistant", **request.reply})
+        yield loose_key(as_assistant(request.reply))
     elif content := content_of_reply(request):
         yield loose_key({"role": "assistant", "content": content})
 

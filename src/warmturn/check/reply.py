@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from warmturn.check.message_keys import content_text, without_space
 from warmturn.check.prompt import Message, Prompt, PromptRenderer
@@ -12,6 +12,7 @@ from warmturn.formats.record import LoggedRequest
 __all__ = [
     "Evidence",
     "Generated",
+    "as_assistant",
     "content_of_reply",
     "generated_by",
     "plainly_appended",
@@ -139,6 +140,11 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
     return None, text
 
 
+def as_assistant(reply: Message) -> Message:
+    """Return a reply as a message of a list; one that names its role is one already."""
+    return reply if "role" in reply else {"role": "assistant", **reply}
+
+
 def reply_matches(request: LoggedRequest, echo: Message) -> bool | None:
     """Say whether `echo` is, loosely, what `request` was answered with; None if unknown."""
     text = without_space(content_text(echo))
@@ -250,5 +256,6 @@ def _with_reasoning(written: str, reasoning: str, prompt_text: str, source: str)
 
 
 def _answered(prompt: Prompt, message: Message) -> Prompt:
-    reply: dict[str, Any] = {"role": "assistant", **message}
-    return Prompt((*prompt.messages, reply), prompt.tools, prompt.kwargs, prompt.now)
+    return Prompt(
+        (*prompt.messages, as_assistant(message)), prompt.tools, prompt.kwargs, prompt.now
+    )

@@ -50,12 +50,14 @@ class SharedMessages:
         return len(self._young.keys() | self._old.keys())
 
     def share(self, request: LoggedRequest) -> LoggedRequest:
-        """Return the request with its messages and tools shared."""
+        """Return the request with its messages, its tools and its reply shared."""
         messages, tools = request.messages, request.tools
         return replace(
             request,
             messages=None if messages is None else self._shared(messages),
             tools=None if tools is None else self._shared(tools),
+            # It comes back in the next turn's messages.
+            reply=None if request.reply is None else self._one(request.reply),
         )
 
     def _shared(self, messages: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

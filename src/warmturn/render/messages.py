@@ -164,14 +164,18 @@ class PlainMessage(dict[str, Any]):
     Templates cannot: their sandbox refuses all that changes a list or a dictionary.
     """
 
-    __slots__ = ("dumped",)
+    __slots__ = ("dumped", "written")
 
     dumped: dict[Any, str]
     """What `tojson` made of it, by its arguments; templates do not see this."""
 
+    written: dict[Any, str]
+    """What a template that writes each message by itself made of it."""
+
     def __init__(self, data: Mapping[str, Any]) -> None:
         super().__init__(data)
         self.dumped = {}
+        self.written = {}
 
 
 def plain_message(message: Message) -> PlainMessage:
