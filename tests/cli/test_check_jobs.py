@@ -60,6 +60,15 @@ def test_several_processes_say_what_one_says(planted, jobs):
     assert json.dumps(whole(planted, jobs)) == json.dumps(one)
 
 
+def test_so_they_do_where_proofs_run_out(planted, monkeypatch):
+    monkeypatch.setattr("warmturn.check.summary._MOST_PROOFS_PER_CAUSE", 2)
+    one = whole(planted, 1)
+    assert json.dumps(whole(planted, 2)) == json.dumps(one)
+    turns = [turn for c in one["conversations"] for turn in c["turns"]]
+    clocks = [turn for turn in turns if turn["cause"] == "client.timestamp_in_system"]
+    assert len([turn for turn in clocks if turn["fixes"]]) == 2 < len(clocks)
+
+
 def test_so_they_do_where_much_is_forgotten(planted):
     settings = {"most_open_requests": 2, "prefill_tokens_per_s": 1000.0}
     one = whole(planted, 1, **settings)
