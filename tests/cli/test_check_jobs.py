@@ -87,6 +87,14 @@ def test_a_shard_has_whole_conversations_and_requests_without_an_id_stay_togethe
     assert Shard().has(without)
 
 
+def test_conversations_spread_over_shards_though_their_names_differ_by_a_digit():
+    blank = dict.fromkeys(LoggedRequest.__dataclass_fields__)
+    rows = [LoggedRequest(**blank | {"conversation_id": f"c{n}"}) for n in range(200)]
+    assert all(60 < sum(map(Shard(index, 2).has, rows)) < 140 for index in range(2))
+    pairs = [(one, rows[n + 20]) for n, one in enumerate(rows[:20])]
+    assert len({Shard(0, 2).has(a) == Shard(0, 2).has(b) for a, b in pairs}) == 2
+
+
 def test_what_stops_a_process_stops_all_with_its_words(planted):
     strict = source(planted, is_strict=True)
     with pytest.raises(InvalidInput, match="not valid JSON"):

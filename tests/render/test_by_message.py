@@ -56,13 +56,6 @@ def test_where_one_message_may_have_a_say_in_anothers_text_they_do_not(source):
     assert by_message(source, chat_environment()) is None
 
 
-def rendered(template, messages, prepare, **options):
-    tools = options.pop("tools", None)
-    given_tools = None if tools is None else [plain_tool(t) if prepare else t for t in tools]
-    given = [plain_message(m) if prepare and i % 3 < 2 else m for i, m in enumerate(messages)]
-    return template.render(given, tools=given_tools, **{"now": NOW} | options)
-
-
 words = st.sampled_from(["", "a", "b\n", " <|end|>", "{{ x }}", _MARK, "ü中"])
 message = st.fixed_dictionaries(
     {"role": st.sampled_from(["system", "user", "assistant"]), "content": words},
@@ -84,12 +77,15 @@ options = st.fixed_dictionaries(
 def test_the_text_is_that_of_the_whole(source, turns):
     """One template writes all turns, so that later ones are put together from earlier ones."""
     pieces, whole = (ChatTemplate(source, special_tokens={}) for _ in range(2))
-    history = []
-    for new, given_options in turns:
-        history += new
-        for messages in (history, history[::-1], history[1:]):
-            expected = rendered(whole, messages, prepare=False, **given_options)
-            assert rendered(pieces, messages, prepare=True, **given_options) == expected
+    plain, ready = [], []
+    for new, variables in turns:
+        plain += new
+        ready += [plain_message(m) if i % 3 < 2 else m for i, m in enumerate(new)]
+        given_tools = {"now": NOW} | variables
+        ready_tools = given_tools | {"tools": list(map(plain_tool, variables.get("tools", [])))}
+        for part in (slice(None), slice(None, None, -1), slice(1, None)):
+            expected = whole.render(plain[part], **given_tools)
+            assert pieces.render(ready[part], **ready_tools) == expected
 
 
 def test_a_message_is_written_once():
