@@ -3,7 +3,8 @@
     make bench-check [ARGS="--json FILE --rounds 3 --turns 6 --peers DIR"]
 
 All read the same log (`benchmarks/planted_log.py`) with the same tokenizer (Qwen3) and chat
-template, in turns, in one run. Seconds are without loading the tokenizer. The peers live in an
+template, in turns, in one run; warmturn as its command does by default, on all cores, and with
+one process. Seconds are without loading the tokenizer. The peers live in an
 environment of their own, made in a temporary folder, or kept in `--peers DIR` for the next run.
 Their own words count as naming a cause wherever they could be meant: see `MEANT`.
 """
@@ -25,11 +26,15 @@ from rich.table import Table
 
 import output
 from planted_log import CAUSES, TEMPLATE, Log, as_response, planted_log
-from warmturn.check import Checker
+from warmturn.check import Settings
+from warmturn.cli.check_inputs import LogSource, Rendering
+from warmturn.cli.check_jobs import check_log
 from warmturn.formats import LoggedRequest, read_log
 from warmturn.render import Renderer
 
 PEERS = ("kvlint==0.1.1", "prefixguard==0.2.1")
+ONE_PROCESS = "warmturn, 1 process"
+TOOLS = ("warmturn", ONE_PROCESS, "kvlint", "prefixguard")
 TARGET_RATIO = 5.0
 TARGET_SHARE = 0.95
 
@@ -94,9 +99,10 @@ def run(log: Log, scratch: Path, python: Path, *, num_rounds: int) -> dict[str, 
     full, flat = scratch / "log.jsonl", scratch / "flat.jsonl"
     full.write_text("\n".join(json.dumps(as_response(row)) for row in log.rows))
     flat.write_text("\n".join(json.dumps(flattened(row)) for row in log.rows))
-    samples: dict[str, list[dict[str, Any]]] = {"warmturn": [], "kvlint": [], "prefixguard": []}
+    samples: dict[str, list[dict[str, Any]]] = {name: [] for name in TOOLS}
     for _ in track(range(num_rounds), "rounds", console=output.console):
-        samples["warmturn"].append(ours(full, model))
+        samples["warmturn"].append(ours(full, model, jobs=None))
+        samples[ONE_PROCESS].append(ours(full, model, jobs=1))
         for peer in ("kvlint", "prefixguard"):
             samples[peer].append(run_peer(python, peer, flat, model))
     tools = {name: figures(log, runs) for name, runs in samples.items()}
@@ -114,23 +120,19 @@ def run(log: Log, scratch: Path, python: Path, *, num_rounds: int) -> dict[str, 
     }
 
 
-def ours(path: Path, model: Path) -> dict[str, Any]:
-    """Check the log in this process; a fresh tokenizer, so that nothing is known before."""
+def ours(path: Path, model: Path, *, jobs: int | None) -> dict[str, Any]:
+    """Check the log as the command does; a fresh tokenizer, so that nothing is known before."""
     renderer = Renderer.from_directory(model)
+    source = LogSource(paths=(str(path),), format_name=None, is_strict=True)
+    rendering = Rendering(renderer, renderer.tokenizer, "the planted log's own template")
     start = time.perf_counter()
-    checker = Checker(template=renderer)
-    requests = []
-    for item in read_log(path):
-        assert isinstance(item, LoggedRequest)
-        requests.append(item)
-        checker.add(item)
-    report = checker.report()
+    report, _bad = check_log(source, rendering, Settings(), jobs=jobs)
     seconds = time.perf_counter() - start
-    turns = list(report.turns())
+    requests = [item for item in read_log(path) if isinstance(item, LoggedRequest)]
     return {
         "seconds": seconds,
         "prompt_tokens": sum(num_tokens(request, renderer) for request in requests),
-        "found": {t.request_id: list(t.causes) for t in turns if t.verdict == "break"},
+        "found": {t.request_id: list(t.causes) for t in report.turns() if t.verdict == "break"},
     }
 
 
@@ -222,13 +224,14 @@ def print_tables(result: dict[str, Any]) -> None:
     """Print speed, and the named share of each planted cause side by side."""
     tools = result["tools"]
     speed = Table("", "s", "tokens/s", "false alarms", box=None)
-    named = Table("named in its turns", *tools, box=None)
+    shown = {name: found for name, found in tools.items() if name != ONE_PROCESS}
+    named = Table("named in its turns", *shown, box=None)
     for name, found in tools.items():
         rates = found["tokens_per_s"]
         rate = "-" if rates is None else output.shown(rates, 0)
         speed.add_row(name, output.shown(found["seconds"], 2), rate, str(found["false_alarms"]))
     for planted in tools["warmturn"]["named_share"]:
-        shares = (f"{found['named_share'][planted]:.0%}" for found in tools.values())
+        shares = (f"{found['named_share'][planted]:.0%}" for found in shown.values())
         named.add_row(planted, *shares)
     output.console.print(
         f"{result['num_requests']} requests, {result['num_conversations']} conversations, "
