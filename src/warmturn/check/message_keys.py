@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from warmturn.check.compare import shared_chars
 from warmturn.check.shared_messages import SharedMessage
 
 __all__ = [
@@ -98,10 +99,8 @@ def is_similar(left: str, right: str, *, share: float = _SIMILAR_SHARE) -> bool:
     if shorter and shorter in longer:
         return True
     limit = len(shorter)
-    before = next((i for i in range(limit) if left[i] != right[i]), limit)
-    after = next(
-        (i for i in range(limit - before) if left[-1 - i] != right[-1 - i]), limit - before
-    )
+    before = shared_chars(left, right)
+    after = min(limit - before, shared_chars(left[::-1], right[::-1]))
     return limit > 0 and before + after >= share * limit
 
 
