@@ -20,6 +20,7 @@ __all__ = [
     "loose_key",
     "non_text_parts",
     "same_json",
+    "same_text",
     "without_space",
 ]
 
@@ -91,6 +92,11 @@ def same_json(left: Any, right: Any) -> bool:
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(map(same_json, left, right))
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def same_text(left: Any, right: Any) -> bool:
+    """Say whether two values are the same JSON text, order of keys included."""
+    return left is right or json.dumps(left) == json.dumps(right)
 
 
 def is_similar(left: str, right: str, *, share: float = _SIMILAR_SHARE) -> bool:

@@ -12,6 +12,7 @@ from warmturn.check.message_keys import (
     head_length,
     non_text_parts,
     same_json,
+    same_text,
 )
 from warmturn.check.names import Level
 from warmturn.check.prompt import Message
@@ -55,7 +56,7 @@ def _changed_indices(pair: Pair) -> list[int]:
     old, new = pair.earlier.messages, pair.later.messages
     start = head_length(old)
     pairs = enumerate(zip(old[start:], new[start:], strict=False), start)
-    return [i for i, (a, b) in pairs if a != b or json.dumps(a) != json.dumps(b)]
+    return [i for i, (a, b) in pairs if not same_text(a, b)]
 
 
 def _restored(pair: Pair, changed: list[int], cause: str, restore: Restore) -> Iterator[Trial]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from warmturn.check.experiment import Pair, Trial
-from warmturn.check.message_keys import same_json
+from warmturn.check.message_keys import same_json, same_text
 
 __all__ = ["same_tool_set", "tool_name", "undo_kwargs", "undo_tools"]
 
@@ -16,7 +16,7 @@ Tool = dict[str, Any]
 def undo_tools(pair: Pair) -> Iterator[Trial]:
     """Give the later request the earlier one's tools: their order, their keys' order, or them all."""
     old, new = pair.earlier.tools or (), pair.later.tools or ()
-    if json.dumps(old) == json.dumps(new):
+    if len(old) == len(new) and all(map(same_text, old, new)):
         return
     if same_json(old, new):
         trial = pair.with_later(replace(pair.later, tools=pair.earlier.tools))
@@ -75,7 +75,7 @@ def _in_order_of(old: Sequence[Tool], new: Sequence[Tool]) -> Iterator[Tool]:
 
 def _rewritten(old: Sequence[Tool], new: Sequence[Tool]) -> list[Tool]:
     pairs = zip(old, new, strict=True)
-    return [after for before, after in pairs if json.dumps(before) != json.dumps(after)]
+    return [after for before, after in pairs if not same_text(before, after)]
 
 
 def _changes(old: Sequence[Tool], new: Sequence[Tool]) -> str:

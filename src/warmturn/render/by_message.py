@@ -36,6 +36,7 @@ _MOST_ENDS = 256
 """Sets of variables: a system's tools are few, or change with every request."""
 
 _KEY = "exact"
+_SCALARS = frozenset({type(None), bool, int, str})
 
 
 def by_message(source: str, environment: Environment) -> "ByMessage | None":
@@ -128,7 +129,7 @@ def _exact(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_exact, value))
     if type(value) is not PlainMessage:
-        return json.dumps(value)
+        return repr(value) if type(value) in _SCALARS else json.dumps(value)
     if _KEY not in value.dumped:
         value.dumped[_KEY] = json.dumps(value)
     return value.dumped[_KEY]
