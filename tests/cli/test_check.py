@@ -144,6 +144,13 @@ def test_a_baseline_lets_old_failures_pass_and_new_ones_fail(check, broken, tmp_
     assert "1 under 90 % reuse and 2 more that the baseline knows" in out
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_several_processes_give_the_same_report(check, broken):
+    one, several = (check(broken, "--jobs", jobs) for jobs in (1, 3))
+    assert several == one
+    assert several[0] == 1
+
+
 def ids_log(path, *prompts):
     """Write a log of token ids alone: nine ids are generated after each prompt."""
     replies = [{"index": 0, "token_ids": [9] * 9, "text": "x"}]

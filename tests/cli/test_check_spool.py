@@ -1,4 +1,9 @@
+from pathlib import Path
+
+import pytest
+
 from warmturn.cli.check_spool import Spool
+from warmturn.errors import PeerError
 
 
 def filled(*numbers):
@@ -45,3 +50,17 @@ def test_the_file_is_closed_with_the_spool():
     file = spool._file
     del spool
     assert file.closed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_is_said():
+    spool = Spool()
+    spool._file.close()
+    with Path("/dev/full").open("wb", buffering=0) as full:  # so that it fails at once
+        spool._file = full
+        with pytest.raises(PeerError, match="TMPDIR"):
+            filled_into(spool)
+
+
+def filled_into(spool):
+    spool.add("x" * 100, number=1)

@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from warmturn.errors import PeerError
+
 __all__ = ["Spool", "SpoolIndex"]
 
 T = TypeVar("T")
@@ -28,11 +30,17 @@ class Spool(Generic[T]):
         self._is_sorted = True
 
     def add(self, value: T, *, number: int) -> None:
-        """Write one more value. Raises `OSError` where the disk is full."""
+        """Write one more value. Raises `PeerError` where the disk is full."""
         self._is_sorted &= not self._numbers or number > self._numbers[-1]
         self._numbers.append(number)
-        self._places.append(self._file.seek(0, 2))
-        pickle.dump(value, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        try:
+            self._places.append(self._file.seek(0, 2))
+            pickle.dump(value, self._file, protocol=pickle.HIGHEST_PROTOCOL)
+        except OSError as error:
+            raise PeerError(
+                f"cannot write results to a temporary file: {error.strerror}; free some room, or "
+                "set TMPDIR to a folder that has it"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._places)
