@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 ARGS ?=
 
 .PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
-        bench-render bench-reuse docs clean
+        bench-render bench-reuse bench-check docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,9 @@ bench-blocks: setup  ## hash chains beside a bare hashlib loop
 
 bench-pool: setup  ## match, allocate and release
 	$(BIN)/python benchmarks/pool.py $(ARGS)
+
+bench-check: setup  ## the checker beside kvlint and prefixguard
+	$(BIN)/python benchmarks/check.py $(ARGS)
 
 bench-render: setup  ## incremental tokenising beside one whole encode
 	$(BIN)/python benchmarks/render.py $(ARGS)

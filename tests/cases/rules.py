@@ -28,6 +28,8 @@ class Rules:
     """Of these, the ones where that holds only beside the verdict `append-only`."""
     asked: tuple[str, ...] = ()
     """Parts of the question that stand in expected.json; the answer function sees them."""
+    asked_keys: tuple[str, ...] = ()
+    """Objects whose keys belong to the question; the answer function sees them with nulls."""
     whole_maps: tuple[str, ...] = ()
     """Objects with free keys where a key too many is a wrong answer."""
     unordered: tuple[str, ...] = ()
@@ -42,7 +44,10 @@ class Rules:
     def asked_in(self, answer: dict[str, Any]) -> dict[str, Any]:
         """Return only those parts of a right answer that belong to the question."""
         patterns = [tuple(pattern.split(".")) for pattern in self.asked]
-        return _project(answer, patterns) if patterns else {}
+        asked = _project(answer, patterns) if patterns else {}
+        for pattern in self.asked_keys:
+            _add_keys(asked, answer, pattern.split("."))
+        return asked
 
 
 def matches(path: Path, patterns: tuple[str, ...]) -> bool:
@@ -71,6 +76,21 @@ def _project(value: Any, patterns: list[tuple[str, ...]]) -> Any:
     return {key: _project(value[key], rest) for key, rest in inner.items() if rest}
 
 
+def _add_keys(asked: Any, answer: Any, pattern: list[str]) -> None:
+    """Add to `asked` the objects of `answer` that the pattern names, with nulls for values."""
+    step, *rest = pattern
+    for key in range(len(answer)) if isinstance(answer, list) else [k for k in answer if k == step]:
+        inner = answer[key]
+        if not isinstance(inner, dict | list):
+            continue
+        if not rest:
+            asked[key] = dict.fromkeys(inner)
+            continue
+        if isinstance(asked, dict):
+            asked.setdefault(key, {})
+        _add_keys(asked[key], inner, rest)
+
+
 RULES: dict[str, Rules] = {
     "request-log": Rules(
         null_is_an_answer=(
@@ -90,7 +110,7 @@ RULES: dict[str, Rules] = {
         ),
         whole_maps=("runs.*.parents",),
     ),
-    "token-log": Rules(asked=("pairs.*.id", "text_equal")),
+    "token-log": Rules(asked=("pairs.*.id", "text_equal"), asked_keys=("pairs.*.reuse.paged",)),
     "render-parity": Rules(asked=("variants.*.text",), exact_chars=True),
     "metrics-text": Rules(
         # Null is "the product must say unknown", whatever the field.

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases.discovery import MalformedCase, find_cases, load_case, part_named
+from tests.cases.rules import Rules
 
 INPUT = {
     "kind": "namespaces",
@@ -143,6 +144,14 @@ def test_a_broken_line_of_a_trace_is_named(tmp_path):
     assert "t.jsonl:2.hash_ids: 1 is not a list" in str(error.value)
     assert "t.jsonl:3: " in str(error.value)
     assert "t.jsonl:1" not in str(error.value)
+
+
+def test_keys_that_belong_to_the_question_are_shown_without_their_values():
+    rules = Rules(asked=("pairs.*.id",), asked_keys=("pairs.*.reuse.paged",))
+    answer = {"pairs": [{"id": "a", "reuse": {"paged": {"4": 8}}}, {"id": "b", "reuse": None}]}
+    assert rules.asked_in(answer) == {
+        "pairs": [{"id": "a", "reuse": {"paged": {"4": None}}}, {"id": "b"}]
+    }
 
 
 def test_the_answer_function_sees_what_is_asked_and_no_answer():

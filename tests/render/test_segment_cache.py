@@ -26,6 +26,13 @@ def test_what_was_put_is_found(cache):
     assert cache.get("b") is None
 
 
+def test_several_are_found_as_one_by_one(cache):
+    for name in "abc":  # "a" is in the old generation by now
+        cache.put(name, _ids(ord(name)))
+    found = cache.get_all(["a", "x", "c", "a"])
+    assert [None if ids is None else ids.tolist() for ids in found] == [[97], None, [99], [97]]
+
+
 def test_kept_ids_cannot_be_changed(cache):
     ids = _ids(1)
     cache.put("a", ids)

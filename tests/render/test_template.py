@@ -7,7 +7,6 @@ import pytest
 
 from warmturn.errors import TemplateError
 from warmturn.render import ChatTemplate
-from warmturn.render import template as template_module
 
 NOW = datetime(2026, 11, 29, 12, 34, 56, tzinfo=UTC)
 HI = [{"role": "user", "content": "Hi"}]
@@ -139,7 +138,7 @@ def test_messages_nested_too_deep_are_refused():
 
 
 def test_the_length_of_the_text_is_bounded(monkeypatch):
-    monkeypatch.setattr(template_module, "MAX_RENDERED_CHARS", 10_000)
+    monkeypatch.setattr("warmturn.render.bounded_text.MAX_RENDERED_CHARS", 10_000)
     loop = "{% for i in range(1000) %}{{ messages[0].content }}{% endfor %}"
     assert len(render(loop, [{"content": "x" * 10}])) == 10_000
     with pytest.raises(TemplateError, match="over 10000 characters"):

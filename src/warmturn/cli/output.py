@@ -2,16 +2,23 @@
 
 import json
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from warmturn.errors import InvalidInput
 
-__all__ = ["check_json_target", "write_json"]
+__all__ = ["check_json_target", "check_target", "write_json", "write_text"]
 
 
 def check_json_target(target: str | None) -> None:
-    """Raise `InvalidInput` if `write_json` could not write to `target`; nothing is written.
+    """Raise `InvalidInput` if `write_json` could not write to `target`; nothing is written."""
+    check_target(target, option="--json")
+
+
+def check_target(target: str | None, *, option: str) -> None:
+    """Raise `InvalidInput` if `write_text` could not write to `target`; nothing is written.
 
     Called first of all, so that no work of minutes is lost to a misspelt path.
     """
@@ -19,11 +26,11 @@ def check_json_target(target: str | None) -> None:
         return
     path = Path(target)
     if path.is_dir():
-        raise _cannot_write(target, "it is a directory")
+        raise _cannot_write(option, target, "it is a directory")
     if not path.parent.is_dir():
-        raise _cannot_write(target, f"{path.parent} is not a directory")
+        raise _cannot_write(option, target, f"{path.parent} is not a directory")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _cannot_write(target, "permission denied")
+        raise _cannot_write(option, target, "permission denied")
 
 
 def write_json(result: dict[str, Any], target: str | None) -> None:
@@ -31,17 +38,25 @@ def write_json(result: dict[str, Any], target: str | None) -> None:
 
     Raises `InvalidInput` when the file cannot be written.
     """
+    write_text([json.dumps(result, indent=1), "\n"], target, option="--json")
+
+
+def write_text(parts: Iterable[str], target: str | None, *, option: str) -> None:
+    """Write `parts` as `write_json` does; `option` is named where it cannot be written."""
     if target is None:
         return
-    text = json.dumps(result, indent=1) + "\n"
     if target == "-":
-        print(text, end="", flush=True)  # noqa: T201 - this is the result
+        sys.stdout.writelines(parts)
+        sys.stdout.flush()
         return
     try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _cannot_write(target, str(error.strerror)) from error
+        # Half a surrogate pair, which JSON can hold, has no UTF-8; it is shown as a question mark.
+        with Path(target).open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(parts)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _cannot_write(option, target, str(reason)) from error
 
 
-def _cannot_write(target: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"--json {target}: {reason}; name a file that can be written")
+def _cannot_write(option: str, target: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{option} {target}: {reason}; name a file that can be written")

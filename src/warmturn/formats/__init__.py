@@ -1,11 +1,14 @@
-"""Files and bodies in: OpenAI request bodies now, logs and traces later.
+"""Files and bodies in: OpenAI request bodies, and request logs of ten formats.
 
 Comes in: bytes. Goes out: frozen requests whose every field has been checked, or
-`InvalidRequest` that names the field. Renders nothing and knows neither template,
-tokenizer nor engine.
+`InvalidRequest` that names the field; of a log, a `LoggedRequest` for each request and a
+`BadLine` for what cannot be read. Renders nothing and knows neither template, tokenizer
+nor engine.
 """
 
 from warmturn.formats.body import read_json
+from warmturn.formats.detect import FORMATS, detect_format
+from warmturn.formats.format import Format
 from warmturn.formats.generation import Generation, StreamOptions
 from warmturn.formats.openai import (
     DetokenizeRequest,
@@ -18,19 +21,28 @@ from warmturn.formats.openai import (
     tokenize_request,
 )
 from warmturn.formats.prompt import ChatPrompt, TextPrompt
+from warmturn.formats.reading import read_log, read_stream
+from warmturn.formats.record import BadLine, LoggedRequest
 
 __all__ = [
+    "FORMATS",
+    "BadLine",
     "ChatPrompt",
     "DetokenizeRequest",
+    "Format",
     "GenerateRequest",
     "Generation",
+    "LoggedRequest",
     "StreamOptions",
     "TextPrompt",
     "TokenizeRequest",
     "chat_request",
     "completion_request",
+    "detect_format",
     "detokenize_request",
     "ignored_fields",
     "read_json",
+    "read_log",
+    "read_stream",
     "tokenize_request",
 ]

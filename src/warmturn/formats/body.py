@@ -49,13 +49,20 @@ def typed(value: object, kind: type[T], *, under: str = "") -> T:
         raise InvalidRequest(f"{param or 'the body'}: {what}", param=param) from error
 
 
+_CONTAINERS = frozenset({dict, list})
+
+
 def check_depth(value: object, *, param: str) -> None:
     """Raise `InvalidRequest` if `value` nests containers more than `MAX_DEPTH` deep."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _containers_in(outer)]
-        if not level:
+        inner: list[object] = []
+        for outer in level:
+            items = outer.values() if type(outer) is dict else cast("list[object]", outer)
+            inner += [item for item in items if type(item) in _CONTAINERS]
+        if not inner:
             return
+        level = inner
     raise InvalidRequest(f"{param} is nested more than {MAX_DEPTH} deep; flatten it", param=param)
 
 
@@ -67,11 +74,6 @@ def _read_refusal(message: str) -> tuple[str, str]:
     if missing:
         return "is missing; it is required", f"{path}.{missing[1]}"
     return what[:1].lower() + what[1:], path
-
-
-def _containers_in(value: object) -> list[object]:
-    inner = value.values() if isinstance(value, dict) else value
-    return [item for item in cast("list[object]", inner) if isinstance(item, dict | list)]
 
 
 def _kind(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from warmturn.errors import PeerError
+from warmturn.errors import InvalidInput, PeerError
 
 __all__ = ["Answer", "Client", "Message"]
 
@@ -50,7 +50,12 @@ class Client:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`base_url` without `/v1`."""
-        self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=False)
+        try:
+            self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise InvalidInput(
+                f"{base_url!r} is no URL ({error}); give http://HOST:PORT"
+            ) from error
         self._clock = clock
 
     def __enter__(self) -> Self:
@@ -76,10 +81,32 @@ class Client:
             raise PeerError(f"POST {path} got no answer: {error}") from error
         return answer
 
+    def try_post(self, path: str, body: dict[str, Any]) -> dict[str, Any] | str:
+        """Return the JSON answer of `POST path`, or why the server refused it.
+
+        For endpoints that not every server has. Raises `PeerError` where none answers.
+        """
+        try:
+            response = self._http.post(path, json=body)
+            if response.is_error:
+                return f"{path} answered {response.status_code}: {response.text[:200]}"
+            answer = response.json()
+        except httpx.HTTPError as error:
+            raise PeerError(f"POST {path} got no answer: {error}") from error
+        except ValueError:
+            return f"{path} did not answer with JSON"
+        return answer if isinstance(answer, dict) else f"{path} answered with no JSON object"
+
     def model_name(self) -> str:
         """Return the name of the first model the server has."""
-        data = json.loads(self.get_text("/v1/models"))["data"]
-        return str(data[0]["id"])
+        text = self.get_text("/v1/models")
+        try:
+            return str(json.loads(text)["data"][0]["id"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise PeerError(
+                f"/v1/models named no model but answered {text[:80]!r}; is this the base URL of an "
+                "OpenAI-compatible server?"
+            ) from error
 
     def chat(self, messages: list[Message], **fields: Any) -> Answer:
         """Send a streamed chat completion; `fields` join the body as they are."""
@@ -167,7 +194,17 @@ def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
         if line == "data: [DONE]":
             return
         if line.startswith("data: "):
-            yield json.loads(line.removeprefix("data: "))
+            yield _event(line.removeprefix("data: "))
+
+
+def _event(text: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise PeerError(f"the stream holds an event that is not JSON: {text[:80]!r}") from error
+    if not isinstance(event, dict):
+        raise PeerError(f"the stream holds an event that is no JSON object: {text[:80]!r}")
+    return event
 
 
 def _checked(response: httpx.Response) -> httpx.Response:

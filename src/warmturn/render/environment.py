@@ -19,12 +19,16 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, pass_eval_context
 
+from warmturn.render.messages import PlainMessage
+
 __all__ = ["MAX_RENDERED_CHARS", "chat_environment"]
 
 MAX_RENDERED_CHARS = 32 * 1024 * 1024
 """Longest text a template may give or repeat, in characters: far over a million-token prompt."""
 
 _MAX_POWER_BITS = 4096
+_PLAIN_TYPES = frozenset({dict, PlainMessage})
+_DICT_NAMES = frozenset(dir(dict))
 
 
 def chat_environment() -> ImmutableSandboxedEnvironment:
@@ -43,6 +47,15 @@ class _BoundedSandbox(ImmutableSandboxedEnvironment):
     """The sandbox, which also refuses the two operators that make gigabytes of a short template."""
 
     intercepted_binops = frozenset({"*", "**"})
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As inherited, by a shorter way for what templates ask most: `message.role`."""
+        if type(obj) in _PLAIN_TYPES and attribute not in _DICT_NAMES:
+            try:
+                return obj[attribute]
+            except KeyError:
+                return self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "*":
@@ -126,6 +139,21 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as Python writes it: no HTML escapes, non-ASCII text kept. Templates call it by place."""
+    if type(value) is not PlainMessage:
+        return _dumped(value, ensure_ascii, indent, separators, sort_keys)
+    how = (ensure_ascii, indent, separators, sort_keys)
+    if how not in value.dumped:
+        value.dumped[how] = _dumped(value, *how)
+    return value.dumped[how]
+
+
+def _dumped(
+    value: Any,
+    ensure_ascii: bool,
+    indent: int | None,
+    separators: tuple[str, str] | None,
+    sort_keys: bool,
+) -> str:
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 from warmturn.errors import InvalidRequest, TemplateError
 from warmturn.render.content_format import ContentFormat
 
-__all__ = ["Message", "alias_reasoning", "normalise", "plain_copy"]
+__all__ = [
+    "Message",
+    "PlainMessage",
+    "alias_reasoning",
+    "normalise",
+    "plain_copy",
+    "plain_message",
+    "plain_tool",
+]
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message as parsed from JSON: `role`, `content` and whatever else came with it."""
@@ -147,7 +155,46 @@ def alias_reasoning(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     `reasoning_content` is always set, `thinking` (which gpt-oss reads) where it is absent.
     """
-    return [_aliased(message) for message in messages]
+    return [m if type(m) is PlainMessage else _aliased(m) for m in messages]
+
+
+class PlainMessage(dict[str, Any]):
+    """Data made ready for templates once, for many renders. Not to be changed.
+
+    Templates cannot: their sandbox refuses all that changes a list or a dictionary.
+    """
+
+    __slots__ = ("dumped", "written")
+
+    dumped: dict[Any, str]
+    """What `tojson` made of it, by its arguments; templates do not see this."""
+
+    written: dict[Any, str]
+    """What a template that writes each message by itself made of it."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        super().__init__(data)
+        self.dumped = {}
+        self.written = {}
+
+
+def plain_message(message: Message) -> PlainMessage:
+    """Return a copy, objects in it too, that `ChatTemplate.render` takes as it is.
+
+    Raises `TemplateError` as `plain_copy` does.
+    """
+    return _frozen(_aliased(plain_copy(message)))  # type: ignore[no-any-return]
+
+
+def plain_tool(tool: Message) -> PlainMessage:
+    """Do the same with a tool: none of its keys is taken for reasoning."""
+    return _frozen(plain_copy(tool))  # type: ignore[no-any-return]
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return PlainMessage({key: _frozen(item) for key, item in value.items()})
+    return list(map(_frozen, value)) if type(value) is list else value
 
 
 def _aliased(message: dict[str, Any]) -> dict[str, Any]:
@@ -158,12 +205,15 @@ def _aliased(message: dict[str, Any]) -> dict[str, Any]:
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
+_AS_IT_IS = frozenset({type(None), str, int, float, bool, PlainMessage})
+
+
 def plain_copy(value: Any) -> Any:
     """Copy JSON data, so that a template sees nothing of the caller's own and nothing but data.
 
     Raises `TemplateError` for anything else: objects have methods the sandbox does not know.
     """
-    if value is None or type(value) in (str, int, float, bool):
+    if type(value) in _AS_IT_IS:
         return value
     if isinstance(value, Mapping):
         return {plain_copy(key): plain_copy(item) for key, item in value.items()}

@@ -1,6 +1,7 @@
 """Token ids of text segments met before, bounded in bytes."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from warmturn.types import TokenIds
@@ -50,6 +51,14 @@ class SegmentCache:
             if ids is not None:
                 self.put(segment, ids)
         return ids
+
+    def get_all(self, segments: Sequence[str]) -> list[TokenIds | None]:
+        """Return `get` of each: mostly they were all met a moment ago, as parts of a prompt."""
+        found = list(map(self._young.ids_of.get, segments))
+        for index, ids in enumerate(found):
+            if ids is None:
+                found[index] = self.get(segments[index])
+        return found
 
     def put(self, segment: str, ids: TokenIds) -> None:
         """Remember `ids`, which become read-only. A segment over half the capacity is not kept."""

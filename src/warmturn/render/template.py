@@ -15,9 +15,11 @@ from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from warmturn.errors import TemplateError
+from warmturn.render.bounded_text import bounded_text
+from warmturn.render.by_message import ByMessage, by_message
 from warmturn.render.content_format import ContentFormat, content_format
-from warmturn.render.environment import MAX_RENDERED_CHARS, chat_environment
-from warmturn.render.messages import Message, alias_reasoning, plain_copy
+from warmturn.render.environment import chat_environment
+from warmturn.render.messages import Message, PlainMessage, alias_reasoning, plain_copy
 
 __all__ = ["ChatTemplate"]
 
@@ -59,6 +61,8 @@ class ChatTemplate:
         `strftime_now` shows. Raises `TemplateError` for whatever goes wrong in the template.
         """
         try:
+            if continue_final_message:  # which writes into the last one
+                messages = [dict(message) for message in messages]
             chat = alias_reasoning([plain_copy(message) for message in messages])
             continued = _tag_final_content(chat, self.source) if continue_final_message else None
             variables = {
@@ -70,13 +74,23 @@ class ChatTemplate:
                 "documents": plain_copy(documents),
                 "add_generation_prompt": add_generation_prompt,
             }
-            text = _bounded_text(self._compiled, variables)
+            text = self._written(variables, now) or bounded_text(self._compiled, variables)
         except TemplateError:
             raise
         # A template is foreign code: any exception of its own making is its refusal.
         except Exception as error:
             raise _refusal(error) from error
         return text if continued is None else _cut_at_tag(text, continued)
+
+    def _written(self, variables: Mapping[str, Any], now: datetime) -> str | None:
+        """Put the text together from what was written before; only of messages made ready for it."""
+        if not any(type(message) is PlainMessage for message in variables["messages"]):
+            return None
+        return None if self._by_message is None else self._by_message.text(variables, now=now)
+
+    @cached_property
+    def _by_message(self) -> ByMessage | None:
+        return by_message(self.source, _environment())
 
 
 @lru_cache(maxsize=1)
@@ -100,21 +114,6 @@ def _compile(source: str) -> Template:
             f"the chat template cannot be compiled: {_named(error)}; simplify it",
             param="chat_template",
         ) from error
-
-
-def _bounded_text(compiled: Template, variables: Mapping[str, Any]) -> str:
-    pieces = []
-    num_chars = 0
-    for piece in compiled.generate(variables):
-        num_chars += len(piece)
-        if num_chars > MAX_RENDERED_CHARS:
-            raise TemplateError(
-                f"the chat template gave over {MAX_RENDERED_CHARS} characters; "
-                "shorten the messages or correct the template",
-                param="messages",
-            )
-        pieces.append(piece)
-    return "".join(pieces)
 
 
 def _tag_final_content(chat: list[dict[str, Any]], source: str) -> str:

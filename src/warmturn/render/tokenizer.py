@@ -144,20 +144,17 @@ class Tokenizer:
         if add_special_tokens or not self.is_incremental:
             return self._encoded([text], add_special_tokens=add_special_tokens)[0]
         segments = self._splitter.split(text)
-        known = [self._segments.get(segment) for segment in segments]
-        if not all(ids is not None for ids in known):
-            fresh = self._encode_missing(segments, known)
+        known = self._segments.get_all(segments)
+        missing = [s for s, ids in zip(segments, known, strict=True) if ids is None]
+        if missing:
+            fresh = self._encode_missing(list(dict.fromkeys(missing)))
             known = [
                 fresh[segment] if ids is None else ids
                 for segment, ids in zip(segments, known, strict=True)
             ]
         return np.concatenate([ids for ids in known if ids is not None])
 
-    def _encode_missing(
-        self, segments: Sequence[str], known: Sequence[TokenIds | None]
-    ) -> dict[str, TokenIds]:
-        pairs = zip(segments, known, strict=True)
-        missing = list(dict.fromkeys(segment for segment, ids in pairs if ids is None))
+    def _encode_missing(self, missing: list[str]) -> dict[str, TokenIds]:
         fresh = dict(zip(missing, self._encoded(missing), strict=True))
         for segment, ids in fresh.items():
             self._segments.put(segment, ids)

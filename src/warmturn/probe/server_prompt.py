@@ -1,0 +1,44 @@
+"""The prompt a server makes of messages, from whichever endpoint it has for that."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from warmturn.errors import PeerError
+from warmturn.probe.client import Client
+
+__all__ = ["ServerPrompt", "server_prompt"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPrompt:
+    """What the server would serve; one of ids and text is there."""
+
+    path: str
+    """The endpoint that told."""
+    token_ids: tuple[int, ...] | None
+    text: str | None
+
+
+def server_prompt(client: Client, body: dict[str, Any]) -> ServerPrompt:
+    """Ask for the prompt of a chat `body` (model, messages, tools, template arguments).
+
+    Tries vLLM's `/tokenize` and `/v1/chat/completions/render`, then llama.cpp's
+    `/apply-template`. Raises `PeerError` where the server has none of them or refuses all.
+    """
+    refusals = []
+    for path in ("/tokenize", "/v1/chat/completions/render", "/apply-template"):
+        answer = client.try_post(path, body)
+        found = None if isinstance(answer, str) else _prompt_in(path, answer)
+        if found is not None:
+            return found
+        refusals.append(answer if isinstance(answer, str) else f"{path} told no prompt")
+    raise PeerError(f"the server shows no prompt of messages: {'; '.join(refusals)}")
+
+
+def _prompt_in(path: str, answer: dict[str, Any]) -> ServerPrompt | None:
+    for key in ("tokens", "token_ids", "prompt_token_ids"):
+        ids = answer.get(key)
+        if isinstance(ids, list) and all(type(token_id) is int for token_id in ids):
+            return ServerPrompt(path, tuple(ids), None)
+    text = answer.get("prompt")
+    return ServerPrompt(path, None, text) if isinstance(text, str) else None
