@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from warmturn.cli.output import check_target
 from warmturn.errors import InvalidInput
 
 __all__ = ["check"]
@@ -74,6 +75,8 @@ def check(
     from warmturn.cli.check_files import Outputs, check_files
     from warmturn.cli.check_inputs import LogSource, load_rendering, settings_of
 
+    for option, target in (("--json", json_file), ("--html", html), ("--junit", junit)):
+        check_target(target, option=option)
     outputs = Outputs(json_file, html, junit)
     if template_only is not None:
         from warmturn.cli.check_templates import check_templates
