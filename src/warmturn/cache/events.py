@@ -26,6 +26,7 @@ __all__ = [
     "CacheEvent",
     "EventBatch",
     "EventHash",
+    "TierBlocksCleared",
     "UnknownEvent",
     "decode_batch",
     "encode_batch",
@@ -85,13 +86,20 @@ class AllBlocksCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class TierBlocksCleared:
+    """Nothing stored before in one tier is reusable any more; other tiers keep their copies."""
+
+    medium: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type this version does not know; to be counted, not to be failed on."""
 
     type: str
 
 
-CacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+CacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared | TierBlocksCleared
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,8 @@ def encode_batch(
                 maps += _removed_maps(event, int_hashes=int_hashes)
             case AllBlocksCleared():
                 maps.append({"type": "AllBlocksCleared"})
+            case TierBlocksCleared(medium):
+                maps.append({"type": "TierBlocksCleared", "medium": medium})
     return msgspec.msgpack.encode([float(timestamp_s), maps, dp_rank])
 
 
@@ -246,12 +256,22 @@ class _RemovedArray(_RemovedMap, array_like=True, tag="BlockRemoved"):
     pass
 
 
+class _TierClearedMap(msgspec.Struct, tag="TierBlocksCleared"):
+    medium: str | None = None
+
+
+class _TierClearedArray(_TierClearedMap, array_like=True, tag="TierBlocksCleared"):
+    pass
+
+
 _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 _DECODERS: dict[tuple[str, bool], msgspec.msgpack.Decoder[Any]] = {
     ("BlockStored", False): msgspec.msgpack.Decoder(_StoredMap),
     ("BlockStored", True): msgspec.msgpack.Decoder(_StoredArray),
     ("BlockRemoved", False): msgspec.msgpack.Decoder(_RemovedMap),
     ("BlockRemoved", True): msgspec.msgpack.Decoder(_RemovedArray),
+    ("TierBlocksCleared", False): msgspec.msgpack.Decoder(_TierClearedMap),
+    ("TierBlocksCleared", True): msgspec.msgpack.Decoder(_TierClearedArray),
 }
 _map_head = msgspec.msgpack.Decoder(_MapHead).decode
 _array_head = msgspec.msgpack.Decoder(_ArrayHead).decode
@@ -276,6 +296,8 @@ def _event(raw: msgspec.Raw) -> CacheEvent | UnknownEvent:
     if decoder is None:
         return UnknownEvent(event_type[:64])
     wire = decoder.decode(raw)
+    if isinstance(wire, _TierClearedMap):  # or its array form
+        return TierBlocksCleared("GPU" if wire.medium is None else wire.medium)
     hashes = tuple(_normalised(block_hash) for block_hash in wire.block_hashes)
     medium = "GPU" if wire.medium is None else wire.medium
     if isinstance(wire, _RemovedMap):  # or its array form

@@ -1,0 +1,188 @@
+"""What one source's events mean for the index."""
+
+from collections import Counter, deque
+
+import numpy as np
+import xxhash
+
+from warmturn.cache.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    EventHash,
+    TierBlocksCleared,
+    UnknownEvent,
+)
+from warmturn.fleet.chain import IndexHashes, IndexScope, extend_chain, mix, root_of
+from warmturn.fleet.index import FleetIndex
+from warmturn.fleet.sequence import EventSequence
+from warmturn.fleet.sources import SourceId
+from warmturn.fleet.tiers import Tier, tier_named
+
+__all__ = ["AnnouncedBlocks"]
+
+_MAX_REMEMBERED = 1024
+"""Unresolved hashes and unknown event types kept for reports; the counts go on."""
+
+_WHOLE_PREFIX_KINDS = frozenset({None, "full_attention", "mla_attention", "mla"})
+"""Kinds of attention that need every block of a prefix. Windowed and recurrent layers do not, and
+their removals say nothing about the prefix."""
+
+
+class AnnouncedBlocks:
+    """Applies one source's batches to the index, and counts what could not be used.
+
+    Of a hybrid model only the first group with whole prefixes is followed: mixing groups would
+    credit blocks of which half is gone. A hit there may still need more than is known here.
+    """
+
+    def __init__(self, source: SourceId, index: FleetIndex) -> None:
+        self.source = source
+        self.block_size: int | None = None
+        """In tokens, as announced; None before the first block with tokens."""
+        self.unresolved_hashes: deque[EventHash] = deque(maxlen=_MAX_REMEMBERED)
+        """Announced without tokens and never seen before, the latest last."""
+        self.num_unresolved = 0
+        self.unknown_events: Counter[str] = Counter()
+        """By type."""
+        self.num_skipped_events = 0
+        """Of other groups of a hybrid model, or of another block size."""
+        self.num_overflows = 0
+        """How often it announced more than it can hold, and was forgotten."""
+        self.order = EventSequence(source, apply=self.apply, forget=self.forget)
+        self._index = index
+        self._group: int | None = None
+        self._tells_keys = False
+
+    def apply(self, batch: EventBatch) -> None:
+        """Apply the events of one batch in order."""
+        for event in batch.events:
+            match event:
+                case BlockStored():
+                    self._stored(event)
+                case BlockRemoved():
+                    self._removed(event)
+                case AllBlocksCleared():
+                    self.forget()
+                    self.order.cleared()
+                case TierBlocksCleared(medium):
+                    self._index.clear_tier(self.source, tier_named(medium))
+                case UnknownEvent(name):
+                    self._note_unknown(name)
+
+    def forget(self) -> None:
+        """Drop everything the source holds."""
+        self._index.clear(self.source)
+
+    def _stored(self, event: BlockStored) -> None:
+        if not self._is_followed(event):
+            self.num_skipped_events += 1
+            return
+        keys = _engine_keys(event.block_hashes)
+        known = self._index.names_of(self.source, keys)
+        names = known if self._is_named_by_hash(event, known) else self._computed(event)
+        if names is None:  # the chain before it is not known: nothing below can be trusted
+            self.order.degrade()
+            return
+        missing = names == 0
+        for index in np.flatnonzero(missing):
+            self.unresolved_hashes.append(event.block_hashes[index])
+        self.num_unresolved += int(missing.sum())
+        self._store(keys[~missing], names[~missing], tier_named(event.medium))
+
+    def _store(self, keys: IndexHashes, names: IndexHashes, tier: Tier) -> None:
+        if len(keys) and not self._index.store(self.source, keys, names, tier):
+            self.forget()
+            self.order.distrust()
+            self.num_overflows += 1
+
+    def _is_followed(self, event: BlockStored) -> bool:
+        """Follow one group and one block size."""
+        group = event.group_idx or 0
+        if event.kv_cache_spec_kind not in _WHOLE_PREFIX_KINDS:
+            return False
+        if self._group is None:
+            self._group = group
+        if group != self._group:
+            return False
+        if len(event.token_ids) == 0:
+            return True
+        if self.block_size is None:
+            self.block_size = event.block_size
+        return event.block_size == self.block_size
+
+    def _is_named_by_hash(self, event: BlockStored, known: IndexHashes) -> bool:
+        """Say whether the engine's hash has to tell what the block is.
+
+        Without tokens it is all there is. Lower tiers may leave out salt and images though the
+        device told them; the hash, or the parent's, still has them inside. Only where neither is
+        known, and this engine does tell such things, is a block of unknown salt not credited.
+        """
+        if len(event.token_ids) == 0:
+            return True
+        has_keys = event.extra_keys is not None or event.cache_salt is not None
+        self._tells_keys |= has_keys
+        if has_keys or tier_named(event.medium) is Tier.DEVICE:
+            return False
+        return bool(known.all()) or (event.parent_block_hash is None and self._tells_keys)
+
+    def _computed(self, event: BlockStored) -> IndexHashes | None:
+        """Hash the event's tokens after its parent; None where the parent is not known."""
+        if event.parent_block_hash is None:
+            parent = root_of(IndexScope(salt=_salt_of(event), adapter=_adapter_of(event)))
+        else:
+            key = _engine_keys((event.parent_block_hash,))
+            parent = int(self._index.names_of(self.source, key)[0])
+            if parent == 0:
+                return None
+        blocks = event.token_ids.reshape(len(event.block_hashes), event.block_size)
+        return extend_chain(parent, blocks, _images_of(event))
+
+    def _removed(self, event: BlockRemoved) -> None:
+        if event.group_idx is not None and self._group not in {None, event.group_idx}:
+            self.num_skipped_events += 1
+            return
+        keys = _engine_keys(event.block_hashes)
+        self._index.remove(self.source, keys, tier_named(event.medium))
+
+    def _note_unknown(self, name: str) -> None:
+        if name in self.unknown_events or len(self.unknown_events) < _MAX_REMEMBERED:
+            self.unknown_events[name] += 1
+
+
+def _engine_keys(hashes: tuple[EventHash, ...]) -> IndexHashes:
+    """Return 64-bit keys of an engine's hashes, spread evenly; numbers and bytes never meet."""
+    words = [h if isinstance(h, int) else xxhash.xxh3_64_intdigest(h) for h in hashes]
+    return np.maximum(mix(np.array(words, np.uint64)), 1)  # 0 marks an empty row
+
+
+def _adapter_of(event: BlockStored) -> str | None:
+    """Return the adapter's name; one known by number only gets a name no request has."""
+    if event.lora_name is not None or event.lora_id is None:
+        return event.lora_name
+    return f"\0lora_id {event.lora_id}"
+
+
+def _salt_of(event: BlockStored) -> str | None:
+    """Return the salt: named apart (SGLang), or the last word beside block 0 (vLLM)."""
+    if event.cache_salt is not None:
+        return event.cache_salt or None
+    first = event.extra_keys[0] if event.extra_keys else None
+    words = [key for key in first or () if isinstance(key, str)]
+    if words and words[0] == event.lora_name:
+        words = words[1:]
+    return words[-1] if words else None
+
+
+def _images_of(event: BlockStored) -> dict[int, list[str]]:
+    """Return by block the content hashes of images; `(hash, offset)`, older engines only the hash."""
+    images: dict[int, list[str]] = {}
+    for index, keys in enumerate(event.extra_keys or ()):
+        is_root = event.parent_block_hash is None and index == 0
+        for key in keys or ():
+            if isinstance(key, tuple) and key:
+                images.setdefault(index, []).append(str(key[0]))
+            elif isinstance(key, str) and not is_root and key != event.lora_name:
+                images.setdefault(index, []).append(key)
+    return images
