@@ -8,7 +8,7 @@ from any of these calls, and is always to be answered, if only with `answered=Fa
 from warmturn.cache.events import EventBatch, decode_batch
 from warmturn.errors import InvalidInput
 from warmturn.fleet.announced import AnnouncedBlocks
-from warmturn.fleet.index import DEFAULT_MAX_BLOCKS, FleetIndex
+from warmturn.fleet.index import FleetIndex
 from warmturn.fleet.sequence import Received, ReplayRequest, SourceState
 from warmturn.fleet.sources import SourceId
 from warmturn.types import ReplicaId
@@ -22,11 +22,9 @@ MAX_RANKS = 256
 class FleetConsumer:
     """The sources of one base model, each with its own order and its own blocks."""
 
-    def __init__(self, index: FleetIndex, *, max_blocks: int = DEFAULT_MAX_BLOCKS) -> None:
-        """`max_blocks` is the most one source may hold, all tiers together."""
+    def __init__(self, index: FleetIndex) -> None:
         self.index = index
         self.num_decode_errors = 0
-        self._max_blocks = max_blocks
         self._sources: dict[SourceId, AnnouncedBlocks] = {}
         self._start_s: dict[ReplicaId, float] = {}
 
@@ -91,12 +89,13 @@ class FleetConsumer:
         """
         known = self._start_s.get(replica)
         self._start_s[replica] = start_s
+        sources = self._of(replica)
+        unnoticed = [s for s in sources if not s.order.restarted_since_start_seen]
+        for source in sources:
+            source.order.restarted_since_start_seen = False
         if known is None or start_s <= known:
             return []
-        restarted = [s for s in self._of(replica) if s.order.restarted_since_start_seen is False]
-        for source in self._of(replica):
-            source.order.restarted_since_start_seen = False
-        return [source.order.restart() for source in restarted]
+        return [source.order.restart() for source in unnoticed]
 
     def restarted(self, replica: ReplicaId) -> list[ReplayRequest]:
         """A replica is known to have begun again (health went down and up): forget all of it."""
@@ -138,7 +137,7 @@ class FleetConsumer:
                     f"source {source}: {source.replica} has {MAX_RANKS} ranks already; "
                     "check what publishes on its port"
                 )
-            self.index.add_source(source, max_blocks=self._max_blocks)
+            self.index.add_source(source)
             known = self._sources[source] = AnnouncedBlocks(source, self.index)
         return known
 

@@ -27,6 +27,7 @@ __all__ = ["FleetIndex", "Matches", "PrefixMatch"]
 
 _SOURCES_PER_SHELF = 64  # bits of a word
 _SMALLEST = 64  # rows
+_LINE_WORDS = 8  # of 64 bytes
 DEFAULT_MAX_BLOCKS = 4 * 2**20
 """Blocks one source may hold: 64 M tokens in blocks of 16, more than any pool known to us."""
 
@@ -68,7 +69,7 @@ class FleetIndex:
     1. A source has a bit in a plane of a row exactly if its register holds a reference to that
        row's hash in a tier of that plane.
     2. Each row of a shelf has a bit in some plane; each key is found from its home.
-    3. No table is more than three quarters full; counts equal the rows.
+    3. No shelf is more than three fifths full, no register three quarters; counts equal the rows.
     4. No source holds references to more than its `max_blocks` blocks.
 
     Of invariant 1 only "no bit without a reference" holds where one engine announced two hashes
@@ -88,28 +89,32 @@ class FleetIndex:
     @property
     def num_bytes(self) -> int:
         """Size of all tables."""
-        tables = [*(s.rows for s in self._shelves), *(r.rows for r in self._registers.values())]
-        return sum(table.nbytes for table in tables)
+        shelves = sum(shelf.table.nbytes for shelf in self._shelves)
+        return shelves + sum(register.table.nbytes for register in self._registers.values())
 
     @property
     def sources(self) -> tuple[SourceId, ...]:
         """The sources known, in order of their arrival."""
         return tuple(self._registers)
 
-    def add_source(self, source: SourceId, *, max_blocks: int = DEFAULT_MAX_BLOCKS) -> None:
-        """Make room for a source; one that is known only gets its new limit.
+    def add_source(self, source: SourceId, *, max_blocks: int | None = None) -> None:
+        """Take a source in; one that is known only gets its new limit.
 
-        Raises `InvalidInput` for a limit below 1.
+        With `max_blocks`, the most it can hold in all tiers, room for all of it is made at once,
+        so that no event waits for a table to grow. Without, tables grow as they fill, up to
+        `DEFAULT_MAX_BLOCKS`. Raises `InvalidInput` for a limit below 1.
         """
-        if max_blocks < 1:
+        if max_blocks is not None and max_blocks < 1:
             raise InvalidInput(f"source {source}: a limit of {max_blocks} blocks; give at least 1")
-        if source in self._registers:
-            self._registers[source].max_blocks = max_blocks
-            return
-        self._places[source] = self._free_place()
-        self._registers[source] = _Register(max_blocks)
-        shelf, bit = self._places[source]
-        self._shelves[shelf].taken |= 1 << bit
+        if source not in self._registers:
+            self._places[source] = shelf, bit = self._free_place()
+            self._registers[source] = _Register(DEFAULT_MAX_BLOCKS)
+            self._shelves[shelf].taken |= 1 << bit
+        if max_blocks is not None:
+            register = self._registers[source]
+            register.max_blocks = max_blocks
+            register.reserve(max(0, max_blocks - register.num_live))
+            self._shelves[self._places[source][0]].reserve(max_blocks)
 
     def remove_source(self, source: SourceId) -> None:
         """Forget a source and everything it holds; unknown sources are no error."""
@@ -139,7 +144,8 @@ class FleetIndex:
         register.reserve(len(keys))
         shelf.reserve(len(keys))
         kernels.store(
-            shelf.rows, shelf.counts, register.rows, register.counts, keys, names, int(tier), bit
+            *(shelf.table, shelf.counts, register.table, register.counts),
+            *(keys, names, int(tier), bit),
         )
         return True
 
@@ -148,7 +154,8 @@ class FleetIndex:
         shelf, bit = self._shelf_and_bit(source)
         register = self._registers[source]
         return kernels.remove(
-            shelf.rows, shelf.counts, register.rows, register.counts, keys, int(tier), bit
+            *(shelf.table, shelf.counts, register.table, register.counts),
+            *(keys, int(tier), bit),
         )
 
     def names_of(self, source: SourceId, keys: IndexHashes) -> IndexHashes:
@@ -157,7 +164,7 @@ class FleetIndex:
         A block that is gone is still named for a while, so that it can come back from below.
         """
         names = np.empty(len(keys), np.uint64)
-        kernels.find_names(self._registers[source].rows, keys, names)
+        kernels.find_names(self._registers[source].table, keys, names)
         return names
 
     def clear(self, source: SourceId) -> None:
@@ -170,7 +177,10 @@ class FleetIndex:
         """Forget a source's blocks in one tier; copies in other tiers stay. O(its blocks)."""
         shelf, bit = self._shelf_and_bit(source)
         register = self._registers[source]
-        kernels.clear(shelf.rows, shelf.counts, register.rows, register.counts, int(tier), bit)
+        kernels.clear(
+            *(shelf.table, shelf.counts, register.table, register.counts),
+            *(int(tier), bit),
+        )
 
     def match(self, chain: IndexHashes) -> Matches:
         """Return how many leading blocks of `chain [n]` each source holds. Mutates nothing."""
@@ -184,15 +194,17 @@ class FleetIndex:
             _hold(4, register.num_live <= register.max_blocks, f"{source}: {register.num_live}")
         for number, shelf in enumerate(self._shelves):
             _hold(3, shelf.is_counted_right(), f"shelf {number}")
-            for row in shelf.filled():
-                _hold(2, bool(row[1] | row[2] | row[3]), f"row {row[0]} holds nothing")
-                _hold(2, shelf.finds(row[0]), f"row {row[0]} is not found")
-                for source, plane in self._holders(number, row):
-                    _hold(1, int(row[0]) in held[source][plane], f"{source}, row {row[0]}")
+            _hold(2, shelf.is_clean(), f"shelf {number}: bits without a key")
+            for name, planes in shelf.rows():
+                _hold(2, any(planes), f"row {name} holds nothing")
+                _hold(2, kernels.finds(shelf.table, np.uint64(name)), f"row {name} is not found")
+                for holder, plane in self._holders(number, planes):
+                    is_held = holder is not None and name in held[holder][plane]
+                    _hold(1, is_held, f"{holder}, row {name}")
 
     def _num_new(self, register: "_Register", keys: IndexHashes) -> int:
         """Count the keys without references; only asked near the limit."""
-        live = register.rows[register.rows[:, 2] != 0, 0]
+        live = register.table[register.table[:, 2] != 0, 0]
         return int(np.setdiff1d(keys, live).size)
 
     def _free_place(self) -> tuple[int, int]:
@@ -207,13 +219,11 @@ class FleetIndex:
         shelf, bit = self._places[source]
         return self._shelves[shelf], np.uint64(1 << bit)
 
-    def _holders(
-        self, shelf: int, row: npt.NDArray[np.uint64]
-    ) -> Iterator[tuple[SourceId | None, int]]:
+    def _holders(self, shelf: int, planes: list[int]) -> Iterator[tuple[SourceId | None, int]]:
         by_bit = {bit: source for source, (s, bit) in self._places.items() if s == shelf}
-        for plane in range(3):
+        for plane, word in enumerate(planes):
             for bit in range(_SOURCES_PER_SHELF):
-                if int(row[plane + 1]) >> bit & 1:
+                if word >> bit & 1:
                     yield by_bit.get(bit), plane
 
 
@@ -221,31 +231,34 @@ class _Shelf:
     """Own hash to bits per source. Rows that hold nothing are taken out at once."""
 
     def __init__(self) -> None:
-        self.rows = np.zeros((_SMALLEST, 4), np.uint64)
+        self.table = _empty_shelf(_SMALLEST)
         self.counts = np.zeros(2, np.int64)
         self.taken = 0  # bits of the sources that stand here
 
     def match(self, chain: IndexHashes) -> npt.NDArray[np.int32]:
         runs = np.zeros((kernels.NUM_RUNS, _SOURCES_PER_SHELF), np.int32)
-        kernels.match(self.rows, chain, np.uint64(self.taken), runs)
+        kernels.match(self.table, chain, np.uint64(self.taken), runs)
         return runs
 
     def reserve(self, num_new: int) -> None:
         needed = int(self.counts[kernels.LIVE]) + num_new
-        if 4 * needed > 3 * len(self.rows):
-            grown = np.zeros((_grown_size(needed), 4), np.uint64)
-            kernels.rebuild_shelf(self.rows, grown)
-            self.rows = grown
+        if 5 * needed > 3 * len(self.table):
+            grown = _empty_shelf(max(_SMALLEST, 5 * needed // 2))
+            kernels.rebuild_shelf(self.table, grown)
+            self.table = grown
 
-    def filled(self) -> npt.NDArray[np.uint64]:
-        return self.rows[self.rows[:, 0] != 0]
-
-    def finds(self, key: np.uint64) -> bool:
-        return bool(self.rows[kernels._find(self.rows, key), 0] == key)  # noqa: SLF001 - own kernel
+    def rows(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield each own hash with its bits in the three planes."""
+        for name, *planes in self.table[self.table[:, 0] != 0].tolist():
+            yield name, planes
 
     def is_counted_right(self) -> bool:
-        live = len(self.filled())
-        return live == self.counts[kernels.LIVE] and 4 * live <= 3 * len(self.rows)
+        live = int(np.count_nonzero(self.table[:, 0]))
+        return live == self.counts[kernels.LIVE] and 5 * live <= 3 * len(self.table)
+
+    def is_clean(self) -> bool:
+        """Say whether empty rows hold no bits."""
+        return not self.table[self.table[:, 0] == 0].any()
 
 
 class _Register:
@@ -256,7 +269,7 @@ class _Register:
         self.empty()
 
     def empty(self) -> None:
-        self.rows = np.zeros((_SMALLEST, 3), np.uint64)
+        self.table = np.zeros((_SMALLEST, 3), np.uint64)
         self.counts = np.zeros(2, np.int64)
 
     @property
@@ -265,17 +278,17 @@ class _Register:
 
     def reserve(self, num_new: int) -> None:
         """Make room; rows without references go first, the table grows only for live ones."""
-        if 4 * (int(self.counts[kernels.USED]) + num_new) > 3 * len(self.rows):
+        if 4 * (int(self.counts[kernels.USED]) + num_new) > 3 * len(self.table):
             fresh = np.zeros((_grown_size(self.num_live + num_new), 3), np.uint64)
-            kernels.rebuild_register(self.rows, fresh)
-            self.rows = fresh
+            kernels.rebuild_register(self.table, fresh)
+            self.table = fresh
             self.counts[kernels.USED] = self.num_live
 
     def is_counted_right(self) -> bool:
-        used = int(np.count_nonzero(self.rows[:, 0]))
-        live = int(np.count_nonzero(self.rows[:, 2]))
+        used = int(np.count_nonzero(self.table[:, 0]))
+        live = int(np.count_nonzero(self.table[:, 2]))
         is_right = [live, used] == self.counts.tolist()
-        return is_right and 4 * used <= 3 * len(self.rows)
+        return is_right and 4 * used <= 3 * len(self.table)
 
 
 def _grown_size(num_rows: int) -> int:
@@ -283,9 +296,16 @@ def _grown_size(num_rows: int) -> int:
     return max(_SMALLEST, 2 * num_rows)
 
 
+def _empty_shelf(num_rows: int) -> npt.NDArray[np.uint64]:
+    """Return zeroed rows that begin on a cache line: none then lies on two."""
+    room = np.zeros(4 * num_rows + _LINE_WORDS, np.uint64)
+    skipped = -(room.ctypes.data // room.itemsize) % _LINE_WORDS
+    return room[skipped : skipped + 4 * num_rows].reshape(num_rows, 4)
+
+
 def _planes_held(register: _Register) -> tuple[set[int], set[int], set[int]]:
     """Return the own hashes with references on the device, on the host, and below."""
-    rows = register.rows
+    rows = register.table
     masks = (0xFFFF, 0xFFFF0000, 0xFFFFFFFF00000000)
     device, host, below = (set(rows[rows[:, 2] & np.uint64(m) != 0, 1].tolist()) for m in masks)
     return device, host, below

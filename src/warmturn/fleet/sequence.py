@@ -1,11 +1,11 @@
 """The order of one source's event batches: what was missed, what came twice, who began again.
 
-                    seq 0                      gap, not (fully) replayed
-    UNKNOWN ------------------------> EXACT --------------------------> DEGRADED
-       ^   \\------ first seq > 0, not replayed from 0 -----------------> ^  |
-       |                                ^                                   |
-       |  restart, undecodable batch,   +---- everything cleared, in order -+
-       +-- hits collapsed
+    from        what is seen                                        to
+    UNKNOWN     first batch is number 0, or replayed from there     EXACT
+    UNKNOWN     first batch has a higher number, no full replay     DEGRADED
+    EXACT       a gap that no replay fills                          DEGRADED
+    any         everything is cleared, in order                     EXACT
+    any         restart, undecodable batch, hits collapsed          UNKNOWN
 
 Sequence order is the only order: a batch with a lower number never takes effect after one with a
 higher number. While a replay is awaited, live batches are held back.

@@ -18,6 +18,7 @@ from warmturn.formats.openai import (
     tokenize_request,
 )
 from warmturn.formats.prompt import ChatPrompt, TextPrompt
+from warmturn.formats.stream_usage import StreamUsage, upstream_stream_options, wants_usage
 
 __all__ = [
     "ChatPrompt",
@@ -25,6 +26,7 @@ __all__ = [
     "GenerateRequest",
     "Generation",
     "StreamOptions",
+    "StreamUsage",
     "TextPrompt",
     "TokenizeRequest",
     "chat_request",
@@ -33,4 +35,6 @@ __all__ = [
     "ignored_fields",
     "read_json",
     "tokenize_request",
+    "upstream_stream_options",
+    "wants_usage",
 ]

@@ -1,0 +1,31 @@
+"""Weighted rendezvous: each session ranks all sources, the same way on every gateway.
+
+Adding a source moves only the sessions that now rank it first, 1/N of them; removing one moves only
+its own. Names decide, never positions in a list.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from math import log
+
+from warmturn.router.views import Candidate
+
+__all__ = ["ranked"]
+
+_STEPS = 2.0**53
+
+
+def ranked(session: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates in the order in which `session` prefers them; O(n log n).
+
+    Score: -weight / ln(u), u uniform in (0, 1) from session and source name. The share that ranks
+    a source first is then its share of all weights.
+    """
+    return sorted(candidates, key=lambda c: (-_score(session, c), c.source))
+
+
+def _score(session: str, candidate: Candidate) -> float:
+    key = f"{len(session)}:{session}{candidate.source}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(key, digest_size=8, person=b"rendezvous").digest()
+    uniform = ((int.from_bytes(digest) >> 11) + 0.5) / _STEPS
+    return -candidate.weight / log(uniform)
