@@ -279,7 +279,8 @@ class _Register:
     def reserve(self, num_new: int) -> None:
         """Make room; rows without references go first, the table grows only for live ones."""
         if 4 * (int(self.counts[kernels.USED]) + num_new) > 3 * len(self.table):
-            fresh = np.zeros((_grown_size(self.num_live + num_new), 3), np.uint64)
+            size = max(len(self.table), 2 * (self.num_live + num_new))
+            fresh = np.zeros((size, 3), np.uint64)
             kernels.rebuild_register(self.table, fresh)
             self.table = fresh
             self.counts[kernels.USED] = self.num_live
@@ -289,11 +290,6 @@ class _Register:
         live = int(np.count_nonzero(self.table[:, 2]))
         is_right = [live, used] == self.counts.tolist()
         return is_right and 4 * used <= 3 * len(self.table)
-
-
-def _grown_size(num_rows: int) -> int:
-    """Return a size half full: rows are moved once per doubling, not with each event."""
-    return max(_SMALLEST, 2 * num_rows)
 
 
 def _empty_shelf(num_rows: int) -> npt.NDArray[np.uint64]:

@@ -8,14 +8,17 @@ Needs no index and no shared state: the ranking (`ranking.py`) is the same on ev
 
 *Overloaded*: smoothed load above `load_factor` times the mean and above a floor. The momentary count
 would move 28 percent of all turns; floor, last-replica-first and smoothing together move none where
-none needs to. *Crowded* (new sessions only): with this session it would hold more than
-`crowd_factor` times its share of all live session tokens; this spreads sessions that idle, too.
+none needs to. *Crowded* (first turns only): with this session it would hold more than
+its share of all live session tokens, and some more; this spreads sessions that idle, too. A later
+turn of a session this gateway has not seen is not placed by balance: another gateway, whose load
+nobody here knows, most likely sent it to the first of the ranking.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from warmturn.fleet import SourceId
 from warmturn.router.bounds import DEFAULT_BOUNDS, Bounds
 from warmturn.router.decision import Decision, Priced, alive, decided
 from warmturn.router.least_load import load_of
@@ -39,7 +42,11 @@ class Affinity:
         del now
         living = alive(candidates)
         overloaded = self.bounds.overloaded(living)
-        crowded = self.bounds.crowded(living, request.prompt_tokens)
+        crowded = (
+            self.bounds.crowded(living, request.prompt_tokens)
+            if request.is_unplaced
+            else frozenset[SourceId]()
+        )
 
         def preference(place: tuple[int, Candidate]) -> tuple[object, ...]:
             rank, candidate = place
@@ -59,8 +66,8 @@ class Affinity:
     def _word(
         candidate: Candidate,
         request: RoutingRequest,
-        overloaded: frozenset[object],
-        crowded: frozenset[object],
+        overloaded: frozenset[SourceId],
+        crowded: frozenset[SourceId],
     ) -> str:
         if candidate.source in overloaded:
             return "overloaded"

@@ -93,7 +93,7 @@ class Price:
         mean: each later turn then meets one turn more than elsewhere. This is what replicates a
         shared prefix: without it, whoever computed it first would attract every session.
         """
-        if request.last_source is not None:
+        if not request.is_unplaced:
             return [0.0] * len(candidates)
         total = sum(c.load.session_tokens for c in candidates) + request.prompt_tokens
         costs = []

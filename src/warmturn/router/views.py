@@ -41,8 +41,15 @@ class RoutingRequest:
     last_source: SourceId | None = None
     """Where this gateway sent the session's turn before; None for a new session, and where
     another gateway saw the turn before."""
+    is_first_turn: bool = True
+    """No answer stands in its messages: a session that has to be placed, not found again."""
     turns_left: float = 1.0
     """Expected further turns. Source: the turn statistics of `session`. Missing: 1."""
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Say whether no gateway can have sent the session anywhere yet."""
+        return self.last_source is None and self.is_first_turn
 
 
 @dataclass(frozen=True, slots=True)
