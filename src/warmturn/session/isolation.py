@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 __all__ = ["IsolationProbe", "IsolationVerdict", "judge_isolation"]
 
+# An empty value, in quotes or not: before a separator, the end, or the next `name=`.
 _EMPTY_SALT = re.compile(
-    r"""salt['"]?\s*[=:]\s*(?:''|""|None\b|null\b|(?=[,;)\]}\s]|$))""", re.IGNORECASE
+    r"""salt['"]?\s*[=:](?:\s*(?:''|""|None\b|null\b|(?=[,;)\]}]|$))|(?=\s+\w+\s*=))""",
+    re.IGNORECASE,
 )
 
 
