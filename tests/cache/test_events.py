@@ -171,6 +171,11 @@ def test_signed_and_unsigned_numbers_are_one_hash():
     )
 
 
+def test_a_tier_that_knows_hashes_only_may_send_null_for_tokens():
+    event = only(["BlockStored", [7], None, None, None, None, "CPU"])
+    assert (event.block_hashes, len(event.token_ids), event.block_size) == ((7,), 0, 0)
+
+
 def test_a_clear_of_one_tier_is_read_in_both_forms_and_written():
     event = TierBlocksCleared("CPU")
     by_map = only({"type": "TierBlocksCleared", "medium": "CPU", "later": 1})

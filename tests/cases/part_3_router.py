@@ -15,7 +15,7 @@ def affinity(case: Case) -> dict[str, Any]:
     keys = {r["id"]: _identity(r, header) for r in case.input["requests"]}
     first, second = workers["replica_1"], workers["replica_2"]
     placed = {name: _place(identity.key, first) for name, identity in keys.items()}
-    keyless = [name for name, identity in keys.items() if identity.source != "header"]
+    keyless = [name for name, identity in keys.items() if identity.name != header.lower()]
     probes = [f"session-{number}" for number in range(NUM_PROBES)]
     sessions = [*(identity.key for identity in keys.values()), *probes]
     return {
@@ -37,7 +37,7 @@ def _identity(request: dict[str, Any], header: str) -> Any:
     first = request["first_user"]
     messages = [] if first is None else [{"role": "user", "content": first}]
     body = {"model": request["model"], "messages": messages}
-    return identify(request["headers"], body, session_header=header)
+    return identify(request["headers"], body, session_header=header, once=request["id"])
 
 
 def _place(session: str, workers: list[str]) -> str:

@@ -115,6 +115,16 @@ def test_a_restart_whose_first_batches_were_missed_is_a_restart_all_the_same(rec
     assert recorder.sequence.state is EXACT
 
 
+def test_a_lower_number_with_a_later_time_is_a_restart_however_close():
+    recorder = Recorder()
+    recorder.live(*range(10))
+    late, newer = EventBatch(3.0, ()), EventBatch(99.0, ())
+    assert recorder.sequence.receive(3, late).arrival is Arrival.LATE
+    received = recorder.sequence.receive(3, newer)
+    assert received.arrival is Arrival.RESTARTED
+    assert received.replay.from_seq == 0
+
+
 def test_the_first_batch_twice_is_no_restart_but_another_first_batch_is(recorder):
     recorder.live(0)
     assert recorder.live(0).arrival is Arrival.DUPLICATE

@@ -171,3 +171,10 @@ def test_whatever_comes_there_is_a_key_of_32_digits(headers, body):
     assert len(found.key) == 32
     assert int(found.key, 16) >= 0
     assert found == identify(headers, body)
+
+
+def test_requests_without_id_and_content_do_not_share_a_key():
+    found = [identify({}, {"model": "m"}, once=once) for once in ("1", "2")]
+    assert found[0].key != found[1].key
+    assert {each.source for each in found} == {"once"}
+    assert key(once="1") == key(once="2"), "only where there is nothing else"

@@ -228,8 +228,8 @@ class _ArrayHead(msgspec.Struct, array_like=True):
 class _StoredFields(msgspec.Struct):
     block_hashes: list[_Hash]
     parent_block_hash: _Hash | None
-    token_ids: list[_TokenId]
-    block_size: Annotated[int, Meta(ge=0)]
+    token_ids: list[_TokenId] | None  # null where only hashes are known
+    block_size: Annotated[int, Meta(ge=0)] | None
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | dict[str, Any] | None = None  # a map with the salt in SGLang's array form
@@ -312,11 +312,10 @@ def _is_array(raw: msgspec.Raw) -> bool:
 
 
 def _stored(wire: _StoredFields, hashes: tuple[EventHash, ...], medium: str) -> BlockStored:
-    num_blocks, num_tokens = len(hashes), len(wire.token_ids)
-    if num_tokens not in {0, num_blocks * wire.block_size}:
-        raise ValueError(
-            f"{num_tokens} token ids for {num_blocks} blocks of {wire.block_size} tokens"
-        )
+    token_ids, block_size = wire.token_ids or [], wire.block_size or 0
+    num_blocks, num_tokens = len(hashes), len(token_ids)
+    if num_tokens not in {0, num_blocks * block_size}:
+        raise ValueError(f"{num_tokens} token ids for {num_blocks} blocks of {block_size} tokens")
     if wire.extra_keys is not None and len(wire.extra_keys) != num_blocks:
         raise ValueError(f"{len(wire.extra_keys)} extra keys for {num_blocks} blocks")
     beside = wire.lora_name if isinstance(wire.lora_name, dict) else {}
@@ -328,8 +327,8 @@ def _stored(wire: _StoredFields, hashes: tuple[EventHash, ...], medium: str) -> 
         parent_block_hash=(
             None if wire.parent_block_hash is None else _normalised(wire.parent_block_hash)
         ),
-        token_ids=np.array(wire.token_ids, np.int32),
-        block_size=wire.block_size,
+        token_ids=np.array(token_ids, np.int32),
+        block_size=block_size,
         extra_keys=_as_tuples(wire.extra_keys),
         lora_id=wire.lora_id,
         lora_name=None if isinstance(wire.lora_name, dict) else wire.lora_name,

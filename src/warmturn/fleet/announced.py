@@ -165,24 +165,27 @@ def _adapter_of(event: BlockStored) -> str | None:
 
 
 def _salt_of(event: BlockStored) -> str | None:
-    """Return the salt: named apart (SGLang), or the last word beside block 0 (vLLM)."""
+    """Return the salt: named apart (SGLang), or the last word beside block 0 (vLLM).
+
+    A word that later blocks have too is the adapter, or an image of an engine that tells no
+    offsets: a salt stands in block 0 only.
+    """
     if event.cache_salt is not None:
         return event.cache_salt or None
-    first = event.extra_keys[0] if event.extra_keys else None
-    words = [key for key in first or () if isinstance(key, str)]
-    if words and words[0] == event.lora_name:
-        words = words[1:]
+    first, *later = event.extra_keys or (None,)
+    elsewhere = {event.lora_name, *(key for keys in later for key in keys or ())}
+    words = [key for key in first or () if isinstance(key, str) and key not in elsewhere]
     return words[-1] if words else None
 
 
 def _images_of(event: BlockStored) -> dict[int, list[str]]:
     """Return by block the content hashes of images; `(hash, offset)`, older engines only the hash."""
+    salt = _salt_of(event) if event.parent_block_hash is None else None
     images: dict[int, list[str]] = {}
     for index, keys in enumerate(event.extra_keys or ()):
-        is_root = event.parent_block_hash is None and index == 0
         for key in keys or ():
             if isinstance(key, tuple) and key:
                 images.setdefault(index, []).append(str(key[0]))
-            elif isinstance(key, str) and not is_root and key != event.lora_name:
+            elif isinstance(key, str) and key not in {event.lora_name, salt}:
                 images.setdefault(index, []).append(key)
     return images

@@ -170,8 +170,11 @@ class EventSequence:
         return max(self._held, default=self.last_seq)
 
     def _is_restart(self, seq: int, newest: int, batch: EventBatch | None) -> bool:
+        last = self._held.get(newest, self._last_batch)
         if seq == newest == 0:  # an engine that restarted after one batch, or that batch again
-            return batch != self._held.get(0, self._last_batch)
+            return batch != last
+        if batch is not None and last is not None and batch.timestamp_s > last.timestamp_s:
+            return True  # a late batch is older than the newest by the publisher's own clock
         return seq == 0 or (seq < RESTART_WINDOW and newest - seq >= RESTART_WINDOW)
 
     def _begin_again(self) -> None:

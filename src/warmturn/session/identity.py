@@ -8,7 +8,8 @@ The order, first hit wins; header names in any case, blank values count as absen
     4  previous_response_id   body, where the response it names is known
     5  conversation           body, a string or an object with an id
     6  metadata               `session_id` in the body, `metadata`, `session_params`, or a program id
-    7  derived                digest of model, adapter, salt, user, tools and first messages
+    7  derived                digest of model, salt, user, tools and first messages
+    8  once                   nothing to derive from: a key for this request alone
 
 Never taken: `x-request-id`, `traceparent` and other ids of single requests, which turn affinity
 into chance; an empty id, which sends all to one place; all messages, which change every turn.
@@ -72,7 +73,7 @@ class SessionIdentity:
     @property
     def is_explicit(self) -> bool:
         """Say whether the client named the session, rather than its content."""
-        return self.source != "derived"
+        return self.source not in {"derived", "once"}
 
 
 def identify(
@@ -82,12 +83,15 @@ def identify(
     tenant: str | None = None,
     salt: str | None = None,
     session_header: str | None = None,
+    once: str = "",
     session_of_response: Callable[[str], str | None] = lambda _response_id: None,
 ) -> SessionIdentity:
     """Return the session of one request; never fails, and never an empty key.
 
     Ids are scoped by tenant: two tenants with one id have two sessions. `session_of_response` maps
-    the id of an answer to the key of its session, where the gateway has seen it.
+    the id of an answer to the key of its session, where the gateway has seen it. `once` is text
+    that no other request has, for those without id and content: one key for all of them would send
+    them all to one place.
     """
     named = {name.lower(): value.strip() for name, value in headers.items()}
     found = _from_headers(named, session_header) or _from_body(body)
@@ -97,7 +101,7 @@ def identify(
         if known:
             return SessionIdentity(known, "previous_response_id", "previous_response_id")
     if found is None:
-        return SessionIdentity(_derived_key(body, tenant, salt), "derived")
+        return _derived(body, tenant, salt, once)
     parent = found.parent or _first(named, _PARENT_HEADERS) or _at(body, _PARENT_PATH)
     return SessionIdentity(
         _key(tenant, found.session_id),
@@ -171,13 +175,16 @@ def _text(value: Any) -> str | None:
     return stripped if 0 < len(stripped) <= MAX_ID_CHARS else None
 
 
-def _derived_key(body: Mapping[str, Any], tenant: str | None, salt: str | None) -> str:
+def _derived(
+    body: Mapping[str, Any], tenant: str | None, salt: str | None, once: str
+) -> SessionIdentity:
     """Digest what stays equal over the turns of one conversation.
 
     Two conversations that begin alike share it, which is harmless: they share blocks, and the
     bound on load spreads them.
     """
     model = body.get("model")
+    first = _beginning(body)
     beginning = {
         "model": _EFFORT.sub("", model).strip() if isinstance(model, str) else None,
         "salt": salt,
@@ -185,9 +192,11 @@ def _derived_key(body: Mapping[str, Any], tenant: str | None, salt: str | None) 
         "system": body.get("system"),  # Anthropic's place for it
         "instructions": body.get("instructions"),  # the responses API's
         "tools": body.get("tools"),
-        "first": _beginning(body),
+        "first": first,
+        "once": None if first else once,
     }
-    return _key(tenant, json.dumps(beginning, sort_keys=True, default=str), derived=True)
+    key = _key(tenant, json.dumps(beginning, sort_keys=True, default=str), derived=True)
+    return SessionIdentity(key, "derived" if first else "once")
 
 
 def _beginning(body: Mapping[str, Any]) -> Any:
