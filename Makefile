@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 ARGS ?=
 
 .PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
-        bench-render bench-reuse docs clean
+        bench-render bench-reuse bench-index docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,7 +41,7 @@ test: check  ## every test: lint, types, contract, unit, end to end
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
-bench: bench-pool bench-blocks bench-render bench-engine bench-reuse  ## every benchmark
+bench: bench-pool bench-blocks bench-index bench-render bench-engine bench-reuse  ## every benchmark
 
 bench-engine: setup  ## prefill, decode, reuse beside transformers
 	$(BIN)/python benchmarks/engine.py $(ARGS)
@@ -54,6 +54,9 @@ bench-blocks: setup  ## hash chains beside a bare hashlib loop
 
 bench-pool: setup  ## match, allocate and release
 	$(BIN)/python benchmarks/pool.py $(ARGS)
+
+bench-index: setup  ## the fleet's index beside Dynamo's RadixTree
+	$(BIN)/python benchmarks/index.py $(ARGS)
 
 bench-render: setup  ## incremental tokenising beside one whole encode
 	$(BIN)/python benchmarks/render.py $(ARGS)
