@@ -106,14 +106,14 @@ def test_a_worker_without_a_rank_is_the_best_of_its_ranks(tmp_path):
 def test_adapters_and_images_of_a_query_select_their_own_blocks(tmp_path):
     lines = [
         line(0, block(1, lora_id=1, lora_name="sql")),
-        line(0, block(1, extra_keys=[["cat", 2]]), worker="w1"),
+        line(0, block(1, extra_keys=[["cat"]]), worker="w1"),
         line(0, block(1, extra_keys=[[["cat", 2]]]), worker="w2"),
     ]
     image = {"hash": "cat", "offset": 2, "length": 2}
     adapters = {"m-sql": "sql"}
     for fields, holders in (
         ({"model": "m-sql"}, {"w0"}),
-        ({"images": [image]}, {"w2"}),
+        ({"images": [image]}, {"w1", "w2"}),
         ({"model": "m"}, set()),
     ):
         asked = [{"blocks": (1,), **fields}]

@@ -25,7 +25,7 @@ def test_a_chain_goes_on_from_any_of_its_hashes():
 
 
 def test_the_sum_over_the_chain_is_the_recurrence_written_out():
-    whole, step = chain(TOKENS), root_of(IndexScope())
+    whole, step = chain(TOKENS), root_of(None)
     for index, expected in enumerate(whole):
         block = np.array([TOKENS[4 * index : 4 * index + 4]], np.int32)
         step = int(extend_chain(step, block)[0])

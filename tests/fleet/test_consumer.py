@@ -86,12 +86,12 @@ def test_adapter_salt_and_image_are_told_apart_in_one_list_of_keys(consumer):
     assert held(consumer, salt="s", images=(image,)).anywhere == 0
 
 
-def test_an_image_told_without_offset_is_no_salt():
+def test_an_image_may_be_told_without_its_offset():
     consumer = FleetConsumer(FleetIndex())
     feed(consumer, stored([1, 2], TOKENS, extra_keys=(("cat",), ("cat",))))
     image = ImageKey("cat", offset=2, length=4)
     assert held(consumer, images=(image,)).device == 2
-    assert held(consumer, salt="cat").anywhere == 0
+    assert held(consumer).anywhere == 0
 
 
 def test_an_adapter_known_by_number_only_is_not_taken_for_the_base_model(consumer):

@@ -14,7 +14,7 @@ from warmturn.cache.events import (
     TierBlocksCleared,
     UnknownEvent,
 )
-from warmturn.fleet.chain import IndexHashes, IndexScope, extend_chain, mix, root_of
+from warmturn.fleet.chain import IndexHashes, extend_chain, mix, root_of
 from warmturn.fleet.index import FleetIndex
 from warmturn.fleet.sequence import EventSequence
 from warmturn.fleet.sources import SourceId
@@ -130,14 +130,14 @@ class AnnouncedBlocks:
     def _computed(self, event: BlockStored) -> IndexHashes | None:
         """Hash the event's tokens after its parent; None where the parent is not known."""
         if event.parent_block_hash is None:
-            parent = root_of(IndexScope(salt=_salt_of(event), adapter=_adapter_of(event)))
+            parent = root_of(_adapter_of(event))
         else:
             key = _engine_keys((event.parent_block_hash,))
             parent = int(self._index.names_of(self.source, key)[0])
             if parent == 0:
                 return None
         blocks = event.token_ids.reshape(len(event.block_hashes), event.block_size)
-        return extend_chain(parent, blocks, _images_of(event))
+        return extend_chain(parent, blocks, _words_of(event))
 
     def _removed(self, event: BlockRemoved) -> None:
         if event.group_idx is not None and self._group not in {None, event.group_idx}:
@@ -164,28 +164,18 @@ def _adapter_of(event: BlockStored) -> str | None:
     return f"\0lora_id {event.lora_id}"
 
 
-def _salt_of(event: BlockStored) -> str | None:
-    """Return the salt: named apart (SGLang), or the last word beside block 0 (vLLM).
+def _words_of(event: BlockStored) -> dict[int, set[str]]:
+    """Return by block what was hashed beside its tokens, the adapter left out.
 
-    A word that later blocks have too is the adapter, or an image of an engine that tells no
-    offsets: a salt stands in block 0 only.
+    Images come as `(hash, offset)`, from older engines as the hash alone; the salt as a bare word
+    beside block 0 (vLLM), or named apart for the whole sequence (SGLang).
     """
-    if event.cache_salt is not None:
-        return event.cache_salt or None
-    first, *later = event.extra_keys or (None,)
-    elsewhere = {event.lora_name, *(key for keys in later for key in keys or ())}
-    words = [key for key in first or () if isinstance(key, str) and key not in elsewhere]
-    return words[-1] if words else None
-
-
-def _images_of(event: BlockStored) -> dict[int, list[str]]:
-    """Return by block the content hashes of images; `(hash, offset)`, older engines only the hash."""
-    salt = _salt_of(event) if event.parent_block_hash is None else None
-    images: dict[int, list[str]] = {}
+    words: dict[int, set[str]] = {}
     for index, keys in enumerate(event.extra_keys or ()):
         for key in keys or ():
-            if isinstance(key, tuple) and key:
-                images.setdefault(index, []).append(str(key[0]))
-            elif isinstance(key, str) and key not in {event.lora_name, salt}:
-                images.setdefault(index, []).append(key)
-    return images
+            word = key[0] if isinstance(key, tuple) and key else key
+            if isinstance(word, str) and word != event.lora_name:
+                words.setdefault(index, set()).add(word)
+    if event.cache_salt and event.parent_block_hash is None:
+        words.setdefault(0, set()).add(event.cache_salt)
+    return words

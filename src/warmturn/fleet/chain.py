@@ -4,17 +4,19 @@ Engines hash with seeds and algorithms of their own, so two replicas' hashes of 
 not agree. The index therefore names blocks by these, and keeps per source a map from the engine's
 hash to ours. They are fast and not cryptographic: a collision costs a miss, never wrong bytes.
 
-    sum_i  = mix(sum over the block of token * key of its position)  xor  mark of its images
-    acc_i  = acc_(i-1) * M + sum_i   modulo 2**64,   acc_(-1) = digest of salt and adapter
+    sum_i  = mix(sum over the block of token * key of its position)  xor  digest of its words
+    acc_i  = acc_(i-1) * M + sum_i   modulo 2**64,   acc_(-1) = digest of the adapter
     hash_i = mix(acc_i)
 
+The words of a block are the content hashes of the images it covers, and in block 0 the salt; the
+chain carries them on. Events list them without saying which is which, so they are not told apart.
 `mix` can be undone, so a hash is also the state to go on from. The recurrence over n blocks is
 one cumulative sum: acc_i = M**(i+1) * (acc_(-1) + sum of sum_j * M**-(j+1)), M odd.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,28 +58,28 @@ def index_chain(token_ids: TokenIds, scope: IndexScope, *, block_size: int) -> I
         raise InvalidInput(f"block size {block_size} was asked for; it must be at least 1")
     num_blocks = len(token_ids) // block_size
     blocks = np.asarray(token_ids)[: num_blocks * block_size].reshape(num_blocks, block_size)
-    return extend_chain(root_of(scope), blocks, _images_by_block(scope, block_size))
+    return extend_chain(root_of(scope.adapter), blocks, _words_by_block(scope, block_size))
 
 
-def root_of(scope: IndexScope) -> int:
-    """Return the hash that stands before block 0 of every sequence in `scope`."""
-    text = json.dumps([scope.salt, scope.adapter]).encode()  # typed: null is not "null"
+def root_of(adapter: str | None) -> int:
+    """Return the hash that stands before block 0 of every sequence with this adapter, or none."""
+    text = json.dumps(adapter).encode()  # typed: null is not "null"
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"fleet-root").digest())
 
 
 def extend_chain(
-    parent: int, blocks: npt.NDArray[np.int32], images: Mapping[int, Sequence[str]] | None = None
+    parent: int, blocks: npt.NDArray[np.int32], words: Mapping[int, Collection[str]] | None = None
 ) -> IndexHashes:
     """Return the hashes of `blocks [n, block_size]` that follow the block (or root) `parent`.
 
-    `images` names, by index within the run, the content hashes of the images a block covers. Their
-    offsets are left out: placeholder tokens and the chain before them fix where an image stands.
+    `words` are those of single blocks, by index within the run, in any order. The offset of an image
+    is left out: placeholder tokens and the chain before them fix where it stands.
     """
     if len(blocks) == 0:
         return np.empty(0, np.uint64)
     sums = _mixed(blocks.astype(np.uint64) @ _position_keys(blocks.shape[1]))
-    for index, hashes in (images or {}).items():
-        sums[index] ^= np.uint64(_mark(tuple(hashes)))
+    for index, of_block in (words or {}).items():
+        sums[index] ^= np.uint64(_digest_of(of_block))
     powers, inverses = _powers(1 << (len(blocks) - 1).bit_length())
     before = np.array(_unmixed(parent), np.uint64)
     scaled = sums * inverses[: len(blocks)]
@@ -91,12 +93,12 @@ def mix(values: IndexHashes) -> IndexHashes:
     return _mixed(values.copy())
 
 
-def _images_by_block(scope: IndexScope, block_size: int) -> dict[int, list[str]]:
-    covered: dict[int, list[str]] = {}
+def _words_by_block(scope: IndexScope, block_size: int) -> dict[int, set[str]]:
+    words: dict[int, set[str]] = {} if scope.salt is None else {0: {scope.salt}}
     for image in scope.images:
         for index in range(image.offset // block_size, -(-image.end // block_size)):
-            covered.setdefault(index, []).append(image.content_hash)
-    return covered
+            words.setdefault(index, set()).add(image.content_hash)
+    return words
 
 
 def _mixed(values: IndexHashes) -> IndexHashes:
@@ -117,9 +119,9 @@ def _unmixed(value: int) -> int:
     return value ^ value >> 33
 
 
-def _mark(hashes: tuple[str, ...]) -> int:
-    text = json.dumps(hashes).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"fleet-image").digest())
+def _digest_of(words: Collection[str]) -> int:
+    text = json.dumps(sorted(set(words))).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"fleet-words").digest())
 
 
 @lru_cache(maxsize=16)
