@@ -109,6 +109,18 @@ def test_a_lower_tier_that_leaves_the_salt_out_is_not_credited_to_callers_withou
     assert held(consumer).anywhere == 0
 
 
+def test_a_lower_tier_that_leaves_an_image_out_is_named_by_the_devices_hash(consumer):
+    image = ImageKey("cat", offset=4, length=4)
+    feed(
+        consumer,
+        stored([1, 2], TOKENS, extra_keys=(None, (("cat", 0),))),
+        stored([2], TOKENS[4:], parent=1, medium="CPU"),
+        BlockRemoved((2,)),
+    )
+    assert held(consumer, images=(image,)) == PrefixMatch(device=1, near=2, anywhere=2)
+    assert held(consumer).anywhere == 1
+
+
 def test_an_engine_that_never_tells_salts_is_taken_to_have_none(consumer):
     feed(consumer, stored([11], TOKENS[:4], medium="CPU"))
     assert held(consumer).host == 1

@@ -63,6 +63,7 @@ def test_reference_counts_stop_at_their_limit_instead_of_wrapping():
     index, one = index_of(A), hashes(1)
     many = np.repeat(one, 70_000)
     index.store(A, many, many, Tier.DEVICE)
+    assert index.remove(A, one, Tier.HOST) == 1, "nothing spilled into the next count"
     index.store(A, one, one, Tier.HOST)
     assert index.match(one).of(A) == PrefixMatch(device=1, host=1, near=1, anywhere=1)
     index.check()
