@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -132,6 +133,16 @@ def test_sources_beyond_a_word_of_bits_stand_on_another_shelf():
     index.check()
 
 
+def test_a_match_stays_what_it_was_when_sources_come_and_go():
+    index, one = index_of(A, B), hashes(1)
+    index.store(A, one, one, Tier.DEVICE)
+    found = index.match(one)
+    index.remove_source(A)
+    index.add_source(source("c"))
+    assert found.of(A).device == 1
+    assert found.of(source("c")) == PrefixMatch()
+
+
 def test_removing_what_is_unknown_is_no_error():
     index = index_of(A)
     index.remove_source(B)
@@ -151,6 +162,22 @@ def test_churn_does_not_grow_the_tables():
         sizes.append(index.num_bytes)
     assert sizes[0] == sizes[-1], "200,000 blocks through a source of 5,000"
     assert index.num_blocks == 4500
+    index.check()
+
+
+@pytest.mark.slow
+def test_five_million_blocks_of_churn_leave_the_process_as_large_as_a_fifth_of_them():
+    process, rng = psutil.Process(), np.random.default_rng(0)
+    index, window, resident = index_of(A, max_blocks=100_000), [], []
+    for number in range(1000):
+        fresh = rng.integers(1, 2**64, 5000, dtype=np.uint64)
+        if len(window) == 19:
+            index.remove(A, window.pop(0), Tier.DEVICE)
+        index.store(A, fresh, fresh, Tier.DEVICE)
+        window.append(fresh)
+        if number in {200, 999}:
+            resident.append(process.memory_info().rss)
+    assert resident[1] <= 1.05 * resident[0]
     index.check()
 
 

@@ -51,11 +51,14 @@ def test_every_policy_answers_for_nobody_the_dead_and_any_order(name):
     nobody = policy.choose(request(), [candidate("a", is_alive=False)], 0.0)
     assert (nobody.source, nobody.reason) == (None, "nobody")
     assert [entry.reason for entry in nobody.candidates] == ["not alive"]
-    fleet = [candidate("a", 900, is_alive=False), candidate("b", 200), candidate("c", 100)]
-    one, two = (policy.choose(request(), order, 0.0) for order in (fleet, fleet[::-1]))
-    assert one == two
+    fleet = [candidate("a", 900, is_alive=False)]
+    fleet += [candidate(n, 200, smoothed_requests=load) for n, load in (("b", 0.1), ("c", 0.7))]
+    fleet += [candidate(n, 100, smoothed_requests=0.3, weight=1.7) for n in "de"]
+    orders = [fleet, fleet[::-1], [*fleet[2:], *fleet[:2]]]
+    one, two, three = (policy.choose(request(), order, 0.0) for order in orders)
+    assert one == two == three
     assert one.source != source("a")
-    assert {entry.source.replica for entry in one.candidates} == {"a", "b", "c"}
+    assert {entry.source.replica for entry in one.candidates} == set("abcde")
 
 
 def test_an_unknown_policy_is_refused_with_the_names_there_are():

@@ -117,7 +117,10 @@ class FleetConsumer:
         self._start_s.pop(replica, None)
 
     def distrust(self, source: SourceId) -> None:
-        """Delivered hits collapsed: exact becomes degraded, anything else unknown."""
+        """Delivered hits collapsed: exact becomes degraded, anything else unknown.
+
+        Only a clear or a restart ends that; `restarted` forgets and asks for everything again.
+        """
         known = self._sources.get(source)
         if known is None:
             return

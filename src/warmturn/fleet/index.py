@@ -107,7 +107,8 @@ class FleetIndex:
         if max_blocks is not None and max_blocks < 1:
             raise InvalidInput(f"source {source}: a limit of {max_blocks} blocks; give at least 1")
         if source not in self._registers:
-            self._places[source] = shelf, bit = self._free_place()
+            shelf, bit = self._free_place()
+            self._places = {**self._places, source: (shelf, bit)}  # matches keep the old one
             self._registers[source] = _Register(DEFAULT_MAX_BLOCKS)
             self._shelves[shelf].taken |= 1 << bit
         if max_blocks is not None:
@@ -121,7 +122,8 @@ class FleetIndex:
         if source not in self._registers:
             return
         self.clear(source)
-        shelf, bit = self._places.pop(source)
+        shelf, bit = self._places[source]
+        self._places = {s: place for s, place in self._places.items() if s != source}
         self._shelves[shelf].taken &= ~(1 << bit)
         del self._registers[source]
 

@@ -109,7 +109,7 @@ class EventSequence:
             arrival = Arrival.RESTARTED
         self._held[seq] = batch
         if self._pending is not None:
-            return Received(arrival if arrival is Arrival.RESTARTED else Arrival.HELD, self._full())
+            return Received(Arrival.HELD, self._give_up_if_full())
         replay = self._apply_held()
         held = arrival is Arrival.APPLIED and seq in self._held
         return Received(Arrival.HELD if held else arrival, replay)
@@ -214,7 +214,7 @@ class EventSequence:
     def _is_current(self, request: ReplayRequest) -> bool:
         return self._pending is not None and self._pending.ticket == request.ticket
 
-    def _full(self) -> ReplayRequest | None:
+    def _give_up_if_full(self) -> ReplayRequest | None:
         """Give up a replay that keeps too many batches waiting."""
         if self._pending is None or len(self._held) <= MAX_HELD_BATCHES:
             return None

@@ -42,6 +42,7 @@ class Affinity:
         del now
         living = alive(candidates)
         overloaded = self.bounds.overloaded(living)
+        last = request.last_source
         crowded = (
             self.bounds.crowded(living, request.prompt_tokens)
             if request.is_unplaced
@@ -50,7 +51,7 @@ class Affinity:
 
         def preference(place: tuple[int, Candidate]) -> tuple[object, ...]:
             rank, candidate = place
-            is_last = candidate.source == request.last_source
+            is_last = candidate.source == last
             if candidate.source in overloaded:
                 return 3, load_of(candidate), rank
             return (0 if is_last else 1 if candidate.source not in crowded else 2), rank

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum  # exact: no list order decides by rounding
 
 from warmturn.fleet import SourceId
 from warmturn.router.least_load import load_of
@@ -29,8 +30,8 @@ class Bounds:
         """Return those whose smoothed load is beyond the bound."""
         if not candidates:
             return frozenset()
-        weights = sum(c.weight for c in candidates)
-        mean = sum(c.load.smoothed_requests for c in candidates) / weights
+        weights = fsum(c.weight for c in candidates)
+        mean = fsum(c.load.smoothed_requests for c in candidates) / weights
         limit = max(self.load_floor_requests, self.load_factor * mean)
         return frozenset(c.source for c in candidates if load_of(c) > limit)
 
@@ -55,5 +56,5 @@ def session_shares(candidates: Sequence[Candidate]) -> list[float]:
         float(size) if size is not None and None not in known else c.weight
         for size, c in zip(known, candidates, strict=True)
     ]
-    total = sum(sizes)
+    total = fsum(sizes)
     return [size / total for size in sizes]

@@ -30,7 +30,7 @@ class Decision:
     policy: str
     source: SourceId | None
     reason: str
-    """One word for counters: `kept`, `moved`, `new`, `cheapest`, `only`, `nobody` ..."""
+    """What it means to the session: `kept`, `moved`, `new`, or `nobody` to take it."""
     predicted_tokens: int
     """Cached tokens expected at the chosen one; to be compared with what it delivers."""
     candidates: tuple[Priced, ...]
@@ -56,8 +56,8 @@ class Policy(Protocol):
 
 
 def alive(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the eligible ones in order of their names: no list order ever decides."""
-    return sorted((c for c in candidates if c.is_alive), key=lambda c: c.source)
+    """Return the eligible ones, in no order that may decide anything."""
+    return [c for c in candidates if c.is_alive]
 
 
 def decided(
@@ -65,17 +65,17 @@ def decided(
     request: RoutingRequest,
     candidates: Sequence[Candidate],
     priced: Sequence[Priced],
-    reason: str | None = None,
 ) -> Decision:
     """Return a decision for the first of `priced`, adding those that are not alive."""
-    dead = [Priced(c.source, None, "not alive") for c in candidates if not c.is_alive]
-    ordered = (*priced, *sorted(dead, key=lambda entry: entry.source))
+    ordered = tuple(priced)
+    if len(priced) < len(candidates):
+        dead = [Priced(c.source, None, "not alive") for c in candidates if not c.is_alive]
+        ordered = (*priced, *sorted(dead, key=lambda entry: entry.source))
     if not priced:
         return Decision(policy, None, "nobody", 0, ordered)
     chosen = next(c for c in candidates if c.source == priced[0].source)
-    return Decision(
-        policy, chosen.source, reason or move_word(request, chosen), expected_hit(chosen), ordered
-    )
+    word, predicted_tokens = move_word(request, chosen), expected_hit(chosen)
+    return Decision(policy, chosen.source, word, predicted_tokens, ordered)
 
 
 def cheapest(priced: Iterable[Priced]) -> list[Priced]:

@@ -21,7 +21,7 @@ class LeastLoad:
     ) -> Decision:
         """Return the least loaded one."""
         del now
-        living = alive(candidates)
+        living = sorted(alive(candidates), key=lambda c: c.source)
         start = request.number % len(living) if living else 0
         turn = living[start:] + living[:start]
         priced = [Priced(c.source, load_of(c), "load") for c in turn]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import ClassVar
 
 from warmturn.router.decision import Decision, Priced, alive, cheapest, decided
@@ -28,7 +29,7 @@ class Prefix:
         del now
         living = alive(candidates)
         loads = [c.load.smoothed_requests for c in living]
-        mean = sum(loads) / len(living) if living else 0.0
+        mean = fsum(loads) / len(living) if living else 0.0
         priced = [self._priced(c, request, mean) for c in living]
         return decided(self.name, request, candidates, cheapest(priced))
 

@@ -6,8 +6,10 @@ its own. Names decide, never positions in a list.
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from math import log
 
+from warmturn.fleet import SourceId
 from warmturn.router.views import Candidate
 
 __all__ = ["ranked"]
@@ -25,7 +27,11 @@ def ranked(session: str, candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _score(session: str, candidate: Candidate) -> float:
-    key = f"{len(session)}:{session}{candidate.source}".encode("utf-8", "surrogatepass")
+    return -candidate.weight / _log_uniform(session, candidate.source)
+
+
+@lru_cache(maxsize=65_536)  # of pure values: some 15 MB, for the sessions that are busy now
+def _log_uniform(session: str, source: SourceId) -> float:
+    key = f"{len(session)}:{session}{source}".encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(key, digest_size=8, person=b"rendezvous").digest()
-    uniform = ((int.from_bytes(digest) >> 11) + 0.5) / _STEPS
-    return -candidate.weight / log(uniform)
+    return log(((int.from_bytes(digest) >> 11) + 0.5) / _STEPS)

@@ -21,7 +21,7 @@ class RoundRobin:
     ) -> Decision:
         """Return the next in turn."""
         del now
-        living = alive(candidates)
+        living = sorted(alive(candidates), key=lambda c: c.source)
         start = request.number % len(living) if living else 0
         turn = living[start:] + living[:start]
         priced = [Priced(c.source, float(i), "turns to wait") for i, c in enumerate(turn)]

@@ -39,8 +39,8 @@ class RoutingRequest:
     number: int = 0
     """How many requests this gateway saw before: what `round_robin` counts with."""
     last_source: SourceId | None = None
-    """Where this gateway sent the session's turn before; None for a new session, and where
-    another gateway saw the turn before."""
+    """Where this gateway sent the session's turn before; of a fork or a sub-agent that begins,
+    where its parent is. None for a new session, and where another gateway saw the turn before."""
     is_first_turn: bool = True
     """No answer stands in its messages: a session that has to be placed, not found again."""
     turns_left: float = 1.0
