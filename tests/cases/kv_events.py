@@ -149,7 +149,8 @@ class _Run:
     def _purge(self) -> list[str]:
         from warmturn.fleet import is_asleep
 
-        asleep = [p["worker"] for p in self.polls if is_asleep(p["vllm:engine_sleep_state"])]
+        found = [p["worker"] for p in self.polls if is_asleep(p["vllm:engine_sleep_state"])]
+        asleep = list(dict.fromkeys(found))
         for worker in asleep:
             self.consumer.purge(worker)
         return asleep

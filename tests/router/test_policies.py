@@ -232,3 +232,10 @@ def test_only_a_new_session_pays_for_crowding():
     assert chosen(Price(), fleet) == "b"
     assert chosen(Price(), fleet, request("a")) == "a"
     assert terms(Price(), fleet)["b"]["crowding_ms"] == 0
+
+
+def test_equal_prices_are_settled_by_the_sessions_own_ranking():
+    fleet = [candidate(n) for n in "abcdef"]
+    first = ranked("s", fleet)[0].source.replica
+    assert chosen(Price(), fleet) == chosen(Price(), fleet[::-1]) == first
+    assert len({chosen(Price(), fleet, RoutingRequest(f"s{n}", 10)) for n in range(40)}) == 6

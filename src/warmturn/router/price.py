@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmturn.router.bounds import DEFAULT_BOUNDS, Bounds, session_shares
-from warmturn.router.decision import Decision, Priced, alive, cheapest, decided
+from warmturn.router.decision import Decision, Priced, alive, decided
+from warmturn.router.ranking import ranked
 from warmturn.router.views import Candidate, RoutingRequest
 
 __all__ = ["Price"]
@@ -38,16 +39,17 @@ class Price:
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float
     ) -> Decision:
-        """Return the cheapest."""
+        """Return the cheapest; of equal ones the first in the session's ranking."""
         del now
-        living = alive(candidates)
+        living = ranked(request.session, alive(candidates))  # equal prices: on all gateways alike
         overloaded = self.bounds.overloaded(living)
         home = next((c for c in living if c.source == request.last_source), None)
         crowding = self._crowding_ms(request, living)
-        priced = cheapest(
+        priced = [
             self._priced(request, candidate, home, crowding_ms)
             for candidate, crowding_ms in zip(living, crowding, strict=True)
-        )
+        ]
+        priced.sort(key=lambda entry: (entry.price,))
         within = [p for p in priced if p.source not in overloaded]
         beyond = [p for p in priced if p.source in overloaded]
         refused = (
