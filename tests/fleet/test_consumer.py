@@ -212,6 +212,19 @@ def test_health_down_and_up_forgets_every_rank(consumer):
     assert consumer.index.num_blocks == 0
 
 
+def test_a_restarted_engine_may_have_blocks_of_another_size(consumer):
+    feed(consumer, stored([1, 2], TOKENS))
+    feed(consumer, stored([1], TOKENS, size=8))
+    assert consumer.announced(A).block_size == 8
+    assert consumer.index.match(chain(TOKENS, size=8)).of(A).device == 1
+
+
+def test_blocks_of_two_sizes_at_once_are_not_mixed(consumer):
+    feed(consumer, stored([1, 2], TOKENS), stored([3], TOKENS, size=8))
+    assert consumer.announced(A).num_skipped_events == 1
+    assert held(consumer).device == 2
+
+
 def test_a_sleeping_replica_holds_nothing_and_its_numbers_go_on(consumer):
     feed(consumer, stored([1], TOKENS[:4]))
     consumer.purge(R)

@@ -40,7 +40,7 @@ class AnnouncedBlocks:
     def __init__(self, source: SourceId, index: FleetIndex) -> None:
         self.source = source
         self.block_size: int | None = None
-        """In tokens, as announced; None before the first block with tokens."""
+        """In tokens, as announced; None while there are no blocks with tokens."""
         self.unresolved_hashes: deque[EventHash] = deque(maxlen=_MAX_REMEMBERED)
         """Announced without tokens and never seen before, the latest last."""
         self.num_unresolved = 0
@@ -72,8 +72,9 @@ class AnnouncedBlocks:
                     self._note_unknown(name)
 
     def forget(self) -> None:
-        """Drop everything the source holds."""
+        """Drop everything the source holds; a restarted engine may come with other blocks."""
         self._index.clear(self.source)
+        self.block_size = self._group = None
 
     def _stored(self, event: BlockStored) -> None:
         if not self._is_followed(event):
