@@ -126,7 +126,7 @@ class _Run:
             images=tuple(sorted(images, key=lambda image: image.offset)),
         )
         chain = index_chain(np.array(query["token_ids"], np.int32), scope, block_size=size)
-        match = self.index.match(chain).of(source)
+        match = self.consumer.match(chain).of(source)
         tokens = {"any": match.anywhere, "device": match.device, "host": match.host}
         return {tier: blocks * size for tier, blocks in tokens.items()}
 

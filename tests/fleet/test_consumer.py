@@ -146,16 +146,62 @@ def test_a_clear_of_one_tier_keeps_the_copies_below(consumer):
     assert held(consumer) == PrefixMatch(host=1, near=1, anywhere=1)
 
 
-def test_only_the_group_with_whole_prefixes_is_followed(consumer):
-    window = stored([1], TOKENS[:4], group_idx=1, kv_cache_spec_kind="sliding_window")
+def window(hashes, tokens, **fields):
+    return stored(hashes, tokens, group_idx=1, kv_cache_spec_kind="sliding_window", **fields)
+
+
+def usable(consumer: FleetConsumer, tokens=TOKENS) -> int:
+    return consumer.match(chain(tokens)).of(A).device
+
+
+@pytest.mark.parametrize("window_first", [False, True])
+def test_a_prefix_needs_its_last_block_in_every_windowed_group(consumer, window_first):
+    events = [stored([1, 2], TOKENS), window([1, 2], TOKENS)]
+    feed(consumer, *(events[::-1] if window_first else events))
+    assert usable(consumer) == 2
+    feed(consumer, BlockRemoved((1,), group_idx=1), start=2)
+    assert usable(consumer) == 2, "the window has moved on, as windows do"
+    feed(consumer, BlockRemoved((2,), group_idx=1), start=3)
+    assert (usable(consumer), held(consumer).device) == (0, 2)
+    feed(consumer, window([1], TOKENS[:4]), start=4)
+    assert usable(consumer) == 1
+
+
+def test_windowed_blocks_continue_their_own_chain_where_they_come_first(consumer):
+    feed(consumer, window([1], TOKENS[:4]), window([2], TOKENS[4:], parent=1))
+    feed(consumer, stored([1, 2], TOKENS), start=2)
+    assert usable(consumer) == 2
+    assert consumer.announced(A).num_skipped_events == 0
+
+
+def test_a_clear_and_a_removal_take_the_windows_along(consumer):
+    events = [stored([1, 2], TOKENS), window([1, 2], TOKENS)]
+    feed(consumer, *events, AllBlocksCleared())
+    assert consumer.index.num_blocks == 0
+    feed(consumer, stored([1, 2], TOKENS), start=3)
+    assert usable(consumer) == 2, "no window was announced since"
+    feed(consumer, window([1, 2], TOKENS), TierBlocksCleared("GPU"), start=4)
+    assert usable(consumer) == 0
+    consumer.remove_replica(R)
+    assert consumer.index.sources == ()
+
+
+def test_a_second_group_with_whole_prefixes_is_counted_and_skipped(consumer):
     feed(
         consumer,
         stored([1], TOKENS[:4], group_idx=0),
-        window,
-        BlockRemoved((1,), group_idx=1),
+        stored([1], TOKENS[:4], group_idx=2),
+        BlockRemoved((1,), group_idx=2),
     )
     assert held(consumer).device == 1
     assert consumer.announced(A).num_skipped_events == 2
+
+
+def test_a_window_of_unknown_blocks_is_counted_and_skipped(consumer):
+    feed(consumer, stored([1], TOKENS[:4]), window([9], TOKENS[4:], parent=42))
+    assert consumer.announced(A).num_skipped_events == 1
+    assert consumer.state(A) is SourceState.EXACT
+    assert consumer.match(chain(TOKENS)).of(source("never")) == PrefixMatch()
 
 
 def test_unknown_events_are_counted_and_change_nothing(consumer):

@@ -7,21 +7,23 @@ and tells the time. What one replica really holds is `cache`'s business.
 
 from warmturn.fleet.approximate import ApproximateSource
 from warmturn.fleet.chain import IndexScope, index_chain
-from warmturn.fleet.consumer import FleetConsumer
+from warmturn.fleet.consumer import AnnouncedMatches, FleetConsumer
 from warmturn.fleet.index import FleetIndex, Matches, PrefixMatch
 from warmturn.fleet.load import LoadView, SmoothedLoad
 from warmturn.fleet.publishers import is_asleep, publisher_ports, silent_publishers
 from warmturn.fleet.rates import LearnedRates, RateLearner
 from warmturn.fleet.sequence import Arrival, Received, ReplayRequest, SourceState
-from warmturn.fleet.sources import SourceId
+from warmturn.fleet.sources import GroupId, SourceId
 from warmturn.fleet.tiers import Tier, tier_named
 from warmturn.fleet.trust import HitFeedback, trust_of
 
 __all__ = [
+    "AnnouncedMatches",
     "ApproximateSource",
     "Arrival",
     "FleetConsumer",
     "FleetIndex",
+    "GroupId",
     "HitFeedback",
     "IndexScope",
     "LearnedRates",

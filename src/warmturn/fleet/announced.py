@@ -1,6 +1,7 @@
 """What one source's events mean for the index."""
 
 from collections import Counter, deque
+from dataclasses import astuple
 
 import numpy as np
 import xxhash
@@ -15,9 +16,9 @@ from warmturn.cache.events import (
     UnknownEvent,
 )
 from warmturn.fleet.chain import IndexHashes, extend_chain, mix, root_of
-from warmturn.fleet.index import FleetIndex
+from warmturn.fleet.index import FleetIndex, PrefixMatch
 from warmturn.fleet.sequence import EventSequence
-from warmturn.fleet.sources import SourceId
+from warmturn.fleet.sources import GroupId, Holder, SourceId
 from warmturn.fleet.tiers import Tier, tier_named
 
 __all__ = ["AnnouncedBlocks"]
@@ -33,8 +34,9 @@ their removals say nothing about the prefix."""
 class AnnouncedBlocks:
     """Applies one source's batches to the index, and counts what could not be used.
 
-    Of a hybrid model only the first group with whole prefixes is followed: mixing groups would
-    credit blocks of which half is gone. A hit there may still need more than is known here.
+    A hybrid model announces each group of its layers apart, under equal hashes. One group with whole
+    prefixes is followed as the source itself. Of windowed and recurrent groups only a prefix's last
+    block is asked for, so they are kept beside it: mixed in, their evictions would poison the index.
     """
 
     def __init__(self, source: SourceId, index: FleetIndex) -> None:
@@ -47,12 +49,14 @@ class AnnouncedBlocks:
         self.unknown_events: Counter[str] = Counter()
         """By type."""
         self.num_skipped_events = 0
-        """Of other groups of a hybrid model, or of another block size."""
+        """Of a second group with whole prefixes, of another block size, or of unknown blocks of a
+        windowed group."""
         self.num_overflows = 0
         """How often it announced more than it can hold, and was forgotten."""
         self.order = EventSequence(source, apply=self.apply, forget=self.forget)
         self._index = index
         self._group: int | None = None
+        self._windows: dict[int, GroupId] = {}
         self._tells_keys = False
 
     def apply(self, batch: EventBatch) -> None:
@@ -67,16 +71,38 @@ class AnnouncedBlocks:
                     self.forget()
                     self.order.cleared()
                 case TierBlocksCleared(medium):
-                    self._index.clear_tier(self.source, tier_named(medium))
+                    holders: list[Holder] = [self.source, *self._windows.values()]
+                    for holder in holders:
+                        self._index.clear_tier(holder, tier_named(medium))
                 case UnknownEvent(name):
                     self._note_unknown(name)
 
     def forget(self) -> None:
         """Drop everything the source holds; a restarted engine may come with other blocks."""
         self._index.clear(self.source)
+        for window in self._windows.values():
+            self._index.remove_source(window)
         self.block_size = self._group = None
+        self._windows = {}
+
+    def held(self, chain: IndexHashes, match: PrefixMatch) -> PrefixMatch:
+        """Return what of `match`, the source's part of a match of `chain`, all groups can use.
+
+        The longest prefix whose last block every windowed group still has.
+        """
+        if not self._windows or match.anywhere == 0:
+            return match
+        usable = np.ones(match.anywhere, np.bool_)
+        for window in self._windows.values():
+            usable &= self._index.holds(window, chain[: match.anywhere])
+        ends = np.flatnonzero(usable)
+        most = int(ends[-1]) + 1 if len(ends) else 0
+        return PrefixMatch(*(min(blocks, most) for blocks in astuple(match)))
 
     def _stored(self, event: BlockStored) -> None:
+        if event.kv_cache_spec_kind not in _WHOLE_PREFIX_KINDS:
+            self._stored_window(event)
+            return
         if not self._is_followed(event):
             self.num_skipped_events += 1
             return
@@ -101,8 +127,6 @@ class AnnouncedBlocks:
     def _is_followed(self, event: BlockStored) -> bool:
         """Follow one group and one block size."""
         group = event.group_idx or 0
-        if event.kv_cache_spec_kind not in _WHOLE_PREFIX_KINDS:
-            return False
         if self._group is None:
             self._group = group
         if group != self._group:
@@ -128,19 +152,45 @@ class AnnouncedBlocks:
             return False
         return bool(known.all()) or (event.parent_block_hash is None and self._tells_keys)
 
-    def _computed(self, event: BlockStored) -> IndexHashes | None:
-        """Hash the event's tokens after its parent; None where the parent is not known."""
+    def _computed(self, event: BlockStored, holder: Holder | None = None) -> IndexHashes | None:
+        """Hash the event's tokens after its parent; None where the parent is not known.
+
+        `holder` may know parents too, beside the source itself.
+        """
         if event.parent_block_hash is None:
             parent = root_of(_adapter_of(event))
         else:
             key = _engine_keys((event.parent_block_hash,))
-            parent = int(self._index.names_of(self.source, key)[0])
+            known = [self._index.names_of(each, key)[0] for each in (self.source, holder) if each]
+            parent = int(max(known))
             if parent == 0:
                 return None
         blocks = event.token_ids.reshape(len(event.block_hashes), event.block_size)
         return extend_chain(parent, blocks, _words_of(event))
 
+    def _stored_window(self, event: BlockStored) -> None:
+        """Keep blocks of a windowed group under the names the whole prefixes have."""
+        window, keys = self._window(event.group_idx or 0), _engine_keys(event.block_hashes)
+        names = self._index.names_of(self.source, keys)
+        if not names.all() and len(event.token_ids) and self.block_size in {None, event.block_size}:
+            computed = self._computed(event, window)  # before the group with whole prefixes
+            names = names if computed is None else computed
+        known = names != 0
+        self.num_skipped_events += not known.all()
+        self._index.store(window, keys[known], names[known], tier_named(event.medium))
+
+    def _window(self, group_idx: int) -> GroupId:
+        if group_idx not in self._windows:
+            self._windows[group_idx] = GroupId(self.source, group_idx)
+            self._index.add_source(self._windows[group_idx])
+        return self._windows[group_idx]
+
     def _removed(self, event: BlockRemoved) -> None:
+        window = self._windows.get(event.group_idx or 0)
+        if window is not None:
+            keys = _engine_keys(event.block_hashes)
+            self._index.remove(window, keys, tier_named(event.medium))
+            return
         if event.group_idx is not None and self._group not in {None, event.group_idx}:
             self.num_skipped_events += 1
             return

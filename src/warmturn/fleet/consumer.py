@@ -8,15 +8,30 @@ from any of these calls, and is always to be answered, if only with `answered=Fa
 from warmturn.cache.events import EventBatch, decode_batch
 from warmturn.errors import InvalidInput
 from warmturn.fleet.announced import AnnouncedBlocks
-from warmturn.fleet.index import FleetIndex
+from warmturn.fleet.chain import IndexHashes
+from warmturn.fleet.index import FleetIndex, Matches, PrefixMatch
 from warmturn.fleet.sequence import Received, ReplayRequest, SourceState
 from warmturn.fleet.sources import SourceId
 from warmturn.types import ReplicaId
 
-__all__ = ["FleetConsumer"]
+__all__ = ["AnnouncedMatches", "FleetConsumer"]
 
 MAX_RANKS = 256
 """Sources of one replica: a garbled rank must not open a new one with every batch."""
+
+
+class AnnouncedMatches:
+    """What each source can use of one chain; to be asked before the next event is applied."""
+
+    def __init__(
+        self, chain: IndexHashes, matches: Matches, sources: dict[SourceId, AnnouncedBlocks]
+    ) -> None:
+        self._chain, self._matches, self._sources = chain, matches, sources
+
+    def of(self, source: SourceId) -> PrefixMatch:
+        """Return what `source` can use; nothing where it was never heard of."""
+        known, match = self._sources.get(source), self._matches.of(source)
+        return match if known is None else known.held(self._chain, match)
 
 
 class FleetConsumer:
@@ -41,6 +56,13 @@ class FleetConsumer:
         """Return how much of what the source holds is known."""
         known = self._sources.get(source)
         return SourceState.UNKNOWN if known is None else known.order.state
+
+    def match(self, chain: IndexHashes) -> "AnnouncedMatches":
+        """Return how many leading blocks of `chain [n]` each source can use.
+
+        What `FleetIndex.match` says, less what a hybrid model's windowed groups no longer have.
+        """
+        return AnnouncedMatches(chain, self.index.match(chain), self._sources)
 
     def connect(self, source: SourceId, *, max_blocks: int | None = None) -> ReplayRequest:
         """Follow a source whose live socket is subscribed, from its beginning if it can replay.
@@ -112,6 +134,7 @@ class FleetConsumer:
     def remove_replica(self, replica: ReplicaId) -> None:
         """Forget a replica with all its ranks and tiers."""
         for source in self._of(replica):
+            source.forget()
             self.index.remove_source(source.source)
             del self._sources[source.source]
         self._start_s.pop(replica, None)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from warmturn.errors import BrokenInvariant, InvalidInput
 from warmturn.fleet import index_kernels as kernels
 from warmturn.fleet.chain import IndexHashes
-from warmturn.fleet.sources import SourceId
+from warmturn.fleet.sources import Holder
 from warmturn.fleet.tiers import Tier
 
 __all__ = ["FleetIndex", "Matches", "PrefixMatch"]
@@ -50,11 +50,11 @@ class Matches:
     """What each source holds of one chain, as it was when asked."""
 
     def __init__(
-        self, places: dict[SourceId, tuple[int, int]], runs: list[npt.NDArray[np.int32]]
+        self, places: dict[Holder, tuple[int, int]], runs: list[npt.NDArray[np.int32]]
     ) -> None:
         self._places, self._runs = places, runs
 
-    def of(self, source: SourceId) -> PrefixMatch:
+    def of(self, source: Holder) -> PrefixMatch:
         """Return what `source` holds; nothing where the index does not know it."""
         place = self._places.get(source)
         if place is None or place[0] >= len(self._runs):
@@ -78,8 +78,8 @@ class FleetIndex:
 
     def __init__(self) -> None:
         self._shelves: list[_Shelf] = []
-        self._registers: dict[SourceId, _Register] = {}
-        self._places: dict[SourceId, tuple[int, int]] = {}
+        self._registers: dict[Holder, _Register] = {}
+        self._places: dict[Holder, tuple[int, int]] = {}
 
     @property
     def num_blocks(self) -> int:
@@ -93,11 +93,11 @@ class FleetIndex:
         return shelves + sum(register.table.nbytes for register in self._registers.values())
 
     @property
-    def sources(self) -> tuple[SourceId, ...]:
+    def sources(self) -> tuple[Holder, ...]:
         """The sources known, in order of their arrival."""
         return tuple(self._registers)
 
-    def add_source(self, source: SourceId, *, max_blocks: int | None = None) -> None:
+    def add_source(self, source: Holder, *, max_blocks: int | None = None) -> None:
         """Take a source in; one that is known only gets its new limit.
 
         With `max_blocks`, the most it can hold in all tiers, room for all of it is made at once,
@@ -117,7 +117,7 @@ class FleetIndex:
             register.reserve(max(0, max_blocks - register.num_live))
             self._shelves[self._places[source][0]].reserve(max_blocks)
 
-    def remove_source(self, source: SourceId) -> None:
+    def remove_source(self, source: Holder) -> None:
         """Forget a source and everything it holds; unknown sources are no error."""
         if source not in self._registers:
             return
@@ -127,11 +127,11 @@ class FleetIndex:
         self._shelves[shelf].taken &= ~(1 << bit)
         del self._registers[source]
 
-    def num_blocks_of(self, source: SourceId) -> int:
+    def num_blocks_of(self, source: Holder) -> int:
         """Return how many blocks `source` holds, in whatever tiers."""
         return self._registers[source].num_live
 
-    def store(self, source: SourceId, keys: IndexHashes, names: IndexHashes, tier: Tier) -> bool:
+    def store(self, source: Holder, keys: IndexHashes, names: IndexHashes, tier: Tier) -> bool:
         """Add one reference in `tier` to each block; engine hashes `keys [n]`, ours `names [n]`.
 
         Returns False, and changes nothing, where the source could then hold more than its
@@ -151,7 +151,7 @@ class FleetIndex:
         )
         return True
 
-    def remove(self, source: SourceId, keys: IndexHashes, tier: Tier) -> int:
+    def remove(self, source: Holder, keys: IndexHashes, tier: Tier) -> int:
         """Take one reference in `tier` from each block; return how many had none there."""
         shelf, bit = self._shelf_and_bit(source)
         register = self._registers[source]
@@ -160,7 +160,7 @@ class FleetIndex:
             *(keys, int(tier), bit),
         )
 
-    def names_of(self, source: SourceId, keys: IndexHashes) -> IndexHashes:
+    def names_of(self, source: Holder, keys: IndexHashes) -> IndexHashes:
         """Return our hashes of engine hashes `[n]`, 0 where the source never announced one.
 
         A block that is gone is still named for a while, so that it can come back from below.
@@ -169,13 +169,13 @@ class FleetIndex:
         kernels.find_names(self._registers[source].table, keys, names)
         return names
 
-    def clear(self, source: SourceId) -> None:
+    def clear(self, source: Holder) -> None:
         """Forget all of a source's blocks, and what its hashes meant. O(its blocks)."""
         for tier in Tier:
             self.clear_tier(source, tier)
         self._registers[source].empty()
 
-    def clear_tier(self, source: SourceId, tier: Tier) -> None:
+    def clear_tier(self, source: Holder, tier: Tier) -> None:
         """Forget a source's blocks in one tier; copies in other tiers stay. O(its blocks)."""
         shelf, bit = self._shelf_and_bit(source)
         register = self._registers[source]
@@ -187,6 +187,13 @@ class FleetIndex:
     def match(self, chain: IndexHashes) -> Matches:
         """Return how many leading blocks of `chain [n]` each source holds. Mutates nothing."""
         return Matches(self._places, [shelf.match(chain) for shelf in self._shelves])
+
+    def holds(self, source: Holder, chain: IndexHashes) -> npt.NDArray[np.bool_]:
+        """Say of each block of `chain [n]` whether `source` holds it, in whatever tier."""
+        shelf, bit = self._shelf_and_bit(source)
+        found = np.zeros(len(chain), np.bool_)
+        kernels.holds(shelf.table, chain, bit, found)
+        return found
 
     def check(self) -> None:
         """Raise `BrokenInvariant` naming the first numbered invariant that does not hold. O(n)."""
@@ -217,11 +224,11 @@ class FleetIndex:
         self._shelves.append(_Shelf())
         return len(self._shelves) - 1, 0
 
-    def _shelf_and_bit(self, source: SourceId) -> tuple["_Shelf", np.uint64]:
+    def _shelf_and_bit(self, source: Holder) -> tuple["_Shelf", np.uint64]:
         shelf, bit = self._places[source]
         return self._shelves[shelf], np.uint64(1 << bit)
 
-    def _holders(self, shelf: int, planes: list[int]) -> Iterator[tuple[SourceId | None, int]]:
+    def _holders(self, shelf: int, planes: list[int]) -> Iterator[tuple[Holder | None, int]]:
         by_bit = {bit: source for source, (s, bit) in self._places.items() if s == shelf}
         for plane, word in enumerate(planes):
             for bit in range(_SOURCES_PER_SHELF):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from warmturn.cache.pool_kernels import compiled
 
-__all__ = ["LIVE", "NUM_RUNS", "USED", "clear", "find_names", "finds", "match"]
+__all__ = ["LIVE", "NUM_RUNS", "USED", "clear", "find_names", "finds", "holds", "match"]
 __all__ += ["rebuild_register", "rebuild_shelf", "remove", "store"]
 
 Table: TypeAlias = npt.NDArray[np.uint64]
@@ -290,6 +290,14 @@ def rebuild_register(old: Table, new: Table) -> None:
                 if place == size:
                     place = 0
             new[place] = old[row]
+
+
+@compiled
+def holds(shelf: Table, chain: Table, bit: Word, out: npt.NDArray[np.bool_]) -> None:
+    """Write to `out [len(chain)]` whether the source of `bit` holds each block."""
+    for i in range(chain.shape[0]):
+        row = _find(shelf, chain[i])
+        out[i] = (shelf[row, 1] | shelf[row, 2] | shelf[row, 3]) & bit != _ZERO
 
 
 @compiled

@@ -1,10 +1,11 @@
 """Who announces blocks: one replica's rank, with a pool of its own."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from warmturn.types import ReplicaId
 
-__all__ = ["SourceId"]
+__all__ = ["GroupId", "Holder", "SourceId"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,3 +18,15 @@ class SourceId:
 
     def __str__(self) -> str:
         return f"{self.replica}/{self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupId:
+    """One group of a hybrid model's layers in a source that does not need whole prefixes."""
+
+    source: SourceId
+    group_idx: int
+
+
+Holder: TypeAlias = SourceId | GroupId
+"""Whose blocks the index tells apart."""
