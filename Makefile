@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 ARGS ?=
 
 .PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
-        bench-render bench-reuse bench-check docs clean
+        bench-render bench-reuse bench-check bench-index docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,7 +41,7 @@ test: check  ## every test: lint, types, contract, unit, end to end
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
-bench: bench-pool bench-blocks bench-render bench-engine bench-reuse  ## every benchmark
+bench: bench-pool bench-blocks bench-index bench-render bench-engine bench-reuse  ## every benchmark
 
 bench-engine: setup  ## prefill, decode, reuse beside transformers
 	$(BIN)/python benchmarks/engine.py $(ARGS)
@@ -57,6 +57,9 @@ bench-pool: setup  ## match, allocate and release
 
 bench-check: setup  ## the checker beside kvlint and prefixguard
 	$(BIN)/python benchmarks/check.py $(ARGS)
+
+bench-index: setup  ## the fleet's index beside Dynamo's RadixTree
+	$(BIN)/python benchmarks/index.py $(ARGS)
 
 bench-render: setup  ## incremental tokenising beside one whole encode
 	$(BIN)/python benchmarks/render.py $(ARGS)

@@ -12,6 +12,9 @@ import numpy.typing as npt
 RequestId = NewType("RequestId", str)
 """Names one request within one replica."""
 
+ReplicaId = NewType("ReplicaId", str)
+"""Names one engine of a fleet, the same name on every gateway."""
+
 BlockId = NewType("BlockId", int)
 """A slot of one pool: 0 <= id < num_blocks."""
 

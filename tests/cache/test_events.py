@@ -15,6 +15,7 @@ from warmturn.cache.events import (
     BlockRemoved,
     BlockStored,
     EventBatch,
+    TierBlocksCleared,
     UnknownEvent,
     decode_batch,
     encode_batch,
@@ -168,6 +169,19 @@ def test_signed_and_unsigned_numbers_are_one_hash():
     assert only({"type": "BlockRemoved", "block_hashes": [-1]}) == only(
         ["BlockRemoved", [2**64 - 1], "GPU"]
     )
+
+
+def test_a_tier_that_knows_hashes_only_may_send_null_for_tokens():
+    event = only(["BlockStored", [7], None, None, None, None, "CPU"])
+    assert (event.block_hashes, len(event.token_ids), event.block_size) == ((7,), 0, 0)
+
+
+def test_a_clear_of_one_tier_is_read_in_both_forms_and_written():
+    event = TierBlocksCleared("CPU")
+    by_map = only({"type": "TierBlocksCleared", "medium": "CPU", "later": 1})
+    assert by_map == only(["TierBlocksCleared", "CPU"]) == event
+    assert only(["TierBlocksCleared"]) == TierBlocksCleared("GPU")
+    assert decode_batch(encode_batch([event], timestamp_s=1.0)).events == (event,)
 
 
 def test_a_clear_is_read_in_both_forms():

@@ -37,4 +37,4 @@ def test_a_salt_of_a_wrong_form_or_type_is_not_valid():
     values = {"plain": "tenant-7", "empty": "", "line": "a\nb", "number": 7, "absent": None}
     samples = [{"id": name, "value": value} for name, value in values.items()]
     answer = salt_format(case("salt-format", samples=samples, tenants=[]))
-    assert answer == {"valid": dict.fromkeys(values, False) | {"plain": True}}
+    assert answer["valid"] == dict.fromkeys(values, False) | {"plain": True}

@@ -46,7 +46,7 @@ def test_wrong_right_broken_and_unbuilt_cases_of_another_folder_are_told_apart(t
     write_case(tmp_path / "wrong", empty_is_valid=True)
     write_case(tmp_path / "broken", empty_is_valid=False, part="3-router")
     shutil.copytree(HERE / "data" / "R11-fleet-imbalance", tmp_path / "unbuilt")
-    result = run("--cases", tmp_path)
+    result = run("--cases", tmp_path, "-p", "tests.support.unbuilt_kinds")
     assert result.returncode == 1, result.stdout
     assert "2 failed, 2 skipped" in result.stdout
     assert "valid.empty: expected True, got False" in result.stdout

@@ -26,6 +26,7 @@ __all__ = [
     "CacheEvent",
     "EventBatch",
     "EventHash",
+    "TierBlocksCleared",
     "UnknownEvent",
     "decode_batch",
     "encode_batch",
@@ -85,13 +86,20 @@ class AllBlocksCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class TierBlocksCleared:
+    """Nothing stored before in one tier is reusable any more; other tiers keep their copies."""
+
+    medium: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownEvent:
     """An event of a type this version does not know; to be counted, not to be failed on."""
 
     type: str
 
 
-CacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+CacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared | TierBlocksCleared
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,8 @@ def encode_batch(
                 maps += _removed_maps(event, int_hashes=int_hashes)
             case AllBlocksCleared():
                 maps.append({"type": "AllBlocksCleared"})
+            case TierBlocksCleared(medium):
+                maps.append({"type": "TierBlocksCleared", "medium": medium})
     return msgspec.msgpack.encode([float(timestamp_s), maps, dp_rank])
 
 
@@ -218,8 +228,8 @@ class _ArrayHead(msgspec.Struct, array_like=True):
 class _StoredFields(msgspec.Struct):
     block_hashes: list[_Hash]
     parent_block_hash: _Hash | None
-    token_ids: list[_TokenId]
-    block_size: Annotated[int, Meta(ge=0)]
+    token_ids: list[_TokenId] | None  # null where only hashes are known
+    block_size: Annotated[int, Meta(ge=0)] | None
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | dict[str, Any] | None = None  # a map with the salt in SGLang's array form
@@ -246,12 +256,22 @@ class _RemovedArray(_RemovedMap, array_like=True, tag="BlockRemoved"):
     pass
 
 
+class _TierClearedMap(msgspec.Struct, tag="TierBlocksCleared"):
+    medium: str | None = None
+
+
+class _TierClearedArray(_TierClearedMap, array_like=True, tag="TierBlocksCleared"):
+    pass
+
+
 _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 _DECODERS: dict[tuple[str, bool], msgspec.msgpack.Decoder[Any]] = {
     ("BlockStored", False): msgspec.msgpack.Decoder(_StoredMap),
     ("BlockStored", True): msgspec.msgpack.Decoder(_StoredArray),
     ("BlockRemoved", False): msgspec.msgpack.Decoder(_RemovedMap),
     ("BlockRemoved", True): msgspec.msgpack.Decoder(_RemovedArray),
+    ("TierBlocksCleared", False): msgspec.msgpack.Decoder(_TierClearedMap),
+    ("TierBlocksCleared", True): msgspec.msgpack.Decoder(_TierClearedArray),
 }
 _map_head = msgspec.msgpack.Decoder(_MapHead).decode
 _array_head = msgspec.msgpack.Decoder(_ArrayHead).decode
@@ -276,6 +296,8 @@ def _event(raw: msgspec.Raw) -> CacheEvent | UnknownEvent:
     if decoder is None:
         return UnknownEvent(event_type[:64])
     wire = decoder.decode(raw)
+    if isinstance(wire, _TierClearedMap):  # or its array form
+        return TierBlocksCleared("GPU" if wire.medium is None else wire.medium)
     hashes = tuple(_normalised(block_hash) for block_hash in wire.block_hashes)
     medium = "GPU" if wire.medium is None else wire.medium
     if isinstance(wire, _RemovedMap):  # or its array form
@@ -290,11 +312,10 @@ def _is_array(raw: msgspec.Raw) -> bool:
 
 
 def _stored(wire: _StoredFields, hashes: tuple[EventHash, ...], medium: str) -> BlockStored:
-    num_blocks, num_tokens = len(hashes), len(wire.token_ids)
-    if num_tokens not in {0, num_blocks * wire.block_size}:
-        raise ValueError(
-            f"{num_tokens} token ids for {num_blocks} blocks of {wire.block_size} tokens"
-        )
+    token_ids, block_size = wire.token_ids or [], wire.block_size or 0
+    num_blocks, num_tokens = len(hashes), len(token_ids)
+    if num_tokens not in {0, num_blocks * block_size}:
+        raise ValueError(f"{num_tokens} token ids for {num_blocks} blocks of {block_size} tokens")
     if wire.extra_keys is not None and len(wire.extra_keys) != num_blocks:
         raise ValueError(f"{len(wire.extra_keys)} extra keys for {num_blocks} blocks")
     beside = wire.lora_name if isinstance(wire.lora_name, dict) else {}
@@ -306,8 +327,8 @@ def _stored(wire: _StoredFields, hashes: tuple[EventHash, ...], medium: str) -> 
         parent_block_hash=(
             None if wire.parent_block_hash is None else _normalised(wire.parent_block_hash)
         ),
-        token_ids=np.array(wire.token_ids, np.int32),
-        block_size=wire.block_size,
+        token_ids=np.array(token_ids, np.int32),
+        block_size=block_size,
         extra_keys=_as_tuples(wire.extra_keys),
         lora_id=wire.lora_id,
         lora_name=None if isinstance(wire.lora_name, dict) else wire.lora_name,

@@ -23,6 +23,7 @@ from warmturn.formats.openai import (
 from warmturn.formats.prompt import ChatPrompt, TextPrompt
 from warmturn.formats.reading import read_log, read_stream
 from warmturn.formats.record import BadLine, LoggedRequest
+from warmturn.formats.stream_usage import StreamUsage, upstream_stream_options, wants_usage
 
 __all__ = [
     "FORMATS",
@@ -34,6 +35,7 @@ __all__ = [
     "Generation",
     "LoggedRequest",
     "StreamOptions",
+    "StreamUsage",
     "TextPrompt",
     "TokenizeRequest",
     "chat_request",
@@ -45,4 +47,6 @@ __all__ = [
     "read_log",
     "read_stream",
     "tokenize_request",
+    "upstream_stream_options",
+    "wants_usage",
 ]

@@ -1,0 +1,58 @@
+"""A replica's load as the router sees it: smoothed, because the moment misleads.
+
+A cap on the requests in flight at this moment moved 28 percent of all turns in a trial with a
+shape that needed none to move; what decides is therefore the mean over some seconds.
+"""
+
+from dataclasses import dataclass
+from math import exp
+
+from warmturn.errors import InvalidInput
+
+__all__ = ["LoadView", "SmoothedLoad"]
+
+DEFAULT_MEMORY_S = 10.0
+"""Some turns of a busy replica: shorter follows bursts, longer hides an overload from users."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadView:
+    """What one replica has to do.
+
+    | number | source | unit | staleness | missing |
+    | --- | --- | --- | --- | --- |
+    | num_running | own account of requests in flight | requests | none | 0 |
+    | smoothed_requests | the same, averaged over time | requests | its memory | 0 |
+    | queued_prefill_tokens | own account: prompts sent without a first token, less predicted hits \
+| tokens | none; hits are guesses | 0 |
+    | session_tokens | live sessions bound to it, last length each | tokens | one turn | 0 |
+    """
+
+    num_running: int = 0
+    smoothed_requests: float = 0.0
+    queued_prefill_tokens: int = 0
+    session_tokens: int = 0
+
+
+class SmoothedLoad:
+    """Mean of a level over time, older values fading with a time constant of `memory_s`."""
+
+    def __init__(self, *, now: float, memory_s: float = DEFAULT_MEMORY_S) -> None:
+        """Begin at 0. Raises `InvalidInput` unless `memory_s` is above 0."""
+        if memory_s <= 0:
+            raise InvalidInput(f"a memory of {memory_s} s was asked for; it must be above 0")
+        self._memory_s = memory_s
+        self._level = 0.0
+        self._mean = 0.0
+        self._at_s = now
+
+    def set_level(self, level: float, *, now: float) -> None:
+        """Say that the level is `level` from `now` on."""
+        self._mean = self.mean(now=now)
+        self._at_s = max(now, self._at_s)
+        self._level = level
+
+    def mean(self, *, now: float) -> float:
+        """Return the mean as of `now`; a clock that went back counts as standing still."""
+        fade = exp(-max(0.0, now - self._at_s) / self._memory_s)
+        return self._level + (self._mean - self._level) * fade

@@ -1,0 +1,102 @@
+"""Where each live session was sent last, and what it will bring back there.
+
+One gateway's memory: bounded, forgotten after a while. Without it a turn falls back to the ranking
+that all gateways share.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from warmturn.errors import InvalidInput
+from warmturn.types import ReplicaId
+
+__all__ = ["Binding", "Bindings"]
+
+DEFAULT_MAX_SESSIONS = 200_000
+"""Some 60 MB; the least recently used go first."""
+DEFAULT_IDLE_S = 4 * 3600.0
+"""Precedent of other sticky tables; by then the blocks are long evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One session's place."""
+
+    replica: ReplicaId
+    rank: int
+    num_tokens: int
+    """Length of its last prompt and answer: what the next turn will find or recompute."""
+    used_s: float
+
+
+class Bindings:
+    """Session key to place.
+
+    Invariants, checked by `check()`:
+    1. At most `max_sessions` sessions, in order of use.
+    2. `session_tokens` of a place is the sum over its sessions.
+    """
+
+    def __init__(
+        self, *, max_sessions: int = DEFAULT_MAX_SESSIONS, idle_s: float = DEFAULT_IDLE_S
+    ) -> None:
+        """Raises `InvalidInput` unless both are above 0."""
+        if max_sessions < 1 or idle_s <= 0:
+            raise InvalidInput(
+                f"{max_sessions} sessions for {idle_s} s were asked for; both must be above 0"
+            )
+        self._max_sessions, self._idle_s = max_sessions, idle_s
+        self._bindings: OrderedDict[str, Binding] = OrderedDict()  # least recently used first
+        self._tokens: dict[tuple[ReplicaId, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def get(self, session: str, *, now: float) -> Binding | None:
+        """Return the session's place, None where it has none or was idle for too long."""
+        self._expire(now)
+        return self._bindings.get(session)
+
+    def bind(
+        self, session: str, replica: ReplicaId, rank: int, *, num_tokens: int, now: float
+    ) -> None:
+        """Say that the session is at a place now, with that many tokens."""
+        self.forget(session)
+        self._bindings[session] = Binding(replica, rank, num_tokens, now)
+        self._add(replica, rank, num_tokens)
+        self._expire(now)
+        while len(self._bindings) > self._max_sessions:
+            self.forget(next(iter(self._bindings)))
+
+    def forget(self, session: str) -> None:
+        """Drop a session; unknown ones are no error."""
+        binding = self._bindings.pop(session, None)
+        if binding is not None:
+            self._add(binding.replica, binding.rank, -binding.num_tokens)
+
+    def session_tokens(self, replica: ReplicaId, rank: int) -> int:
+        """Return the tokens of all sessions bound there."""
+        return self._tokens.get((replica, rank), 0)
+
+    def check(self) -> None:
+        """Assert the numbered invariants."""
+        times = [binding.used_s for binding in self._bindings.values()]
+        assert len(times) <= self._max_sessions, "invariant 1"
+        assert times == sorted(times), "invariant 1"
+        sums: dict[tuple[ReplicaId, int], int] = {}
+        for binding in self._bindings.values():
+            place = binding.replica, binding.rank
+            sums[place] = sums.get(place, 0) + binding.num_tokens
+        assert {place: n for place, n in sums.items() if n} == self._tokens, "invariant 2"
+
+    def _add(self, replica: ReplicaId, rank: int, num_tokens: int) -> None:
+        total = self._tokens.pop((replica, rank), 0) + num_tokens
+        if total:
+            self._tokens[replica, rank] = total
+
+    def _expire(self, now: float) -> None:
+        while self._bindings:
+            session, binding = next(iter(self._bindings.items()))
+            if now - binding.used_s <= self._idle_s:
+                return
+            self.forget(session)

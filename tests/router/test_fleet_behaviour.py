@@ -1,0 +1,108 @@
+"""Whole conversations over a few replicas: what stays, how load spreads, what a log replays."""
+
+import heapq
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_fleet import Gateway, conversation
+from warmturn.router import Affinity, LeastLoad, Policy, Price, RoundRobin, policy_named
+
+NAMES = ["r0", "r1", "r2", "r3"]
+
+
+def play(policy: Policy, *, sessions: int = 60, turns: int = 5) -> Gateway:
+    """Turn after turn, the sessions of each in random order, with think time."""
+    gateway, rng, now = Gateway(policy, NAMES), np.random.default_rng(0), 0.0
+    for turn in range(turns):
+        for session in rng.permutation(sessions):
+            gateway.send(f"session-{session}", conversation(int(session), turn), now=now, turn=turn)
+            now += 0.5
+    return gateway
+
+
+def play_streams(policy: Policy, *, streams: int = 48, turns: int = 5) -> Gateway:
+    """All sessions at once: each answer takes a while, the next turn follows after a thought."""
+    gateway, rng = Gateway(policy, NAMES), np.random.default_rng(1)
+    events = [(float(rng.uniform(0, 2)), "send", s, 0, "") for s in range(streams)]
+    heapq.heapify(events)
+    while events:
+        now, what, session, turn, name = heapq.heappop(events)
+        if what == "end":
+            gateway.end(name, now=now)
+            if turn + 1 < turns:
+                think_s = float(rng.exponential(3))
+                heapq.heappush(events, (now + think_s, "send", session, turn + 1, ""))
+            continue
+        name = gateway.send(f"session-{session}", conversation(session, turn), now=now, turn=turn)
+        gateway.begin(name, now=now)
+        heapq.heappush(events, (now + float(rng.uniform(0.5, 1.5)), "end", session, turn, name))
+    return gateway
+
+
+@pytest.mark.parametrize("name", ["affinity", "price"])
+def test_sixty_sessions_with_a_shared_prompt_stay_and_spread(name):
+    gateway = play(policy_named(name))
+    assert gateway.kept_share() >= 0.99
+    assert max(gateway.imbalance()) <= 1.25
+    gateway.bindings.check()
+    gateway.index.check()
+
+
+@pytest.mark.parametrize("name", ["affinity", "price"])
+def test_forty_eight_streams_at_once_stay_and_spread(name):
+    gateway = play_streams(policy_named(name))
+    assert gateway.kept_share() >= 0.99
+    assert max(gateway.imbalance()) <= 1.25
+
+
+@pytest.mark.parametrize("policy", [RoundRobin(), LeastLoad()], ids=lambda p: p.name)
+def test_the_baselines_keep_few_turns_and_prefill_more(policy):
+    baseline, gateway = play(policy), play(Price())
+    assert baseline.kept_share() < 0.5
+    assert gateway.prefilled_tokens < 0.7 * baseline.prefilled_tokens
+
+
+def test_what_affinity_prefills_is_near_the_least_possible():
+    """Each replica once the shared prompt, each session its own tokens once."""
+    gateway = play(Price())
+    least = 4 * 480 + 60 * 5 * 160
+    assert gateway.prefilled_tokens <= 1.1 * least
+
+
+@pytest.mark.parametrize("shared_tokens", [16, 480, 16_000])
+def test_a_prefix_that_all_share_does_not_attract_all(shared_tokens):
+    """The trap of traces in which every request has block 0: one replica, all requests."""
+    gateway = Gateway(Price(), NAMES, capacity_blocks=100_000)
+    for session in range(40):
+        ids = conversation(session, 0, shared_tokens=shared_tokens)
+        gateway.send(f"session-{session}", ids, now=float(session))
+    assert set(gateway.requests) == set(NAMES)
+    assert max(gateway.imbalance()) <= 1.25
+
+
+def test_two_gateways_without_shared_state_keep_nearly_all_turns():
+    """Behind round robin each sees every second request, and knows nothing of the others."""
+    made, places, rng = [Gateway(Affinity(), NAMES) for _ in range(2)], {}, np.random.default_rng(0)
+    kept = later = 0
+    for number, (turn, session) in enumerate(
+        (turn, int(session)) for turn in range(5) for session in rng.permutation(60)
+    ):
+        ids = conversation(session, turn)
+        place = made[number % 2].send(f"session-{session}", ids, now=float(number), turn=turn)
+        later += turn > 0
+        kept += turn > 0 and places[session] == place
+        places[session] = place
+    assert kept / later >= 0.95, kept / later
+
+
+def test_a_session_whose_replica_is_overloaded_moves_once():
+    gateway = Gateway(Affinity(), NAMES)
+    first = gateway.send("s", conversation(0, 0), now=0.0)
+    for now in range(1, 60):
+        for _ in range(2 if now < 20 else 0):
+            gateway.begin(first, now=float(now))
+        gateway.send("s", conversation(0, 1), now=float(now), turn=1)
+    moves = sum(a != b for a, b in pairwise(gateway.turns["s"]))
+    assert moves == 1
