@@ -172,6 +172,11 @@ def test_a_log_of_token_ids_alone_is_checked_by_its_ids(check, tmp_path):
     assert "log request bodies for the cause" in out
 
 
+def test_prompts_of_which_none_continues_another_must_not_pass_as_clean(check, tmp_path):
+    path = ids_log(tmp_path / "ids.jsonl", range(100), range(100, 200))
+    assert "log the request bodies too" in refused(check, path)
+
+
 def test_requests_without_messages_are_checked_beside_those_that_have_them(check, clean, tmp_path):
     code, out, _ = check(clean, ids_log(tmp_path / "ids.jsonl", [1, 2]))
     assert code == 0

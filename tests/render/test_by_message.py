@@ -133,3 +133,10 @@ def test_a_template_cannot_see_or_change_what_is_kept():
     with pytest.raises(TemplateError):
         changing.render([ready], now=NOW)
     assert ready == {"role": "user"}
+
+
+def test_an_error_speaks_of_dictionaries():
+    template = ChatTemplate("{{ messages[0].content.text.x }}", special_tokens={})
+    ready = plain_message({"role": "user", "content": {}})
+    with pytest.raises(TemplateError, match="'dict object' has no attribute 'text'"):
+        template.render([ready], now=NOW)

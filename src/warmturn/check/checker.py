@@ -295,6 +295,7 @@ def _blank_turn(placed: Placement[Rendered]) -> TurnCheck:
         level=None,
         cause="none",
         blame="nobody",
+        are_messages_append_only=None if placed.node.request.messages is None else True,
     )
 
 

@@ -101,10 +101,16 @@ def _refuse_nothing_checked(log: CheckedLog) -> None:
             f"no request could be read from {', '.join(log.files)}{why}; check the file, or name "
             "its --format"
         )
-    if log.figures.num_not_rendered == num_requests:
-        note = log.figures.refusal
+    figures = log.figures
+    if figures.num_not_rendered == num_requests:
         raise InvalidInput(
-            f"none of the {num_requests} requests could be rendered; the first: {note}"
+            f"none of the {num_requests} requests could be rendered; the first: {figures.refusal}"
+        )
+    if 1 < num_requests == figures.num_without_messages and figures.num_later_turns == 0:
+        raise InvalidInput(
+            f"none of the {num_requests} prompts continues another. They are logged as text or "
+            "token ids only, where a conversation is known by how its prompts begin; log the "
+            "request bodies too, or conversation ids"
         )
 
 

@@ -54,7 +54,8 @@ class _BoundedSandbox(ImmutableSandboxedEnvironment):
             try:
                 return obj[attribute]
             except KeyError:
-                return self.undefined(obj=obj, name=attribute)
+                # The error says what type this was: for a template it is a dictionary.
+                return self.undefined(obj={}, name=attribute)
         return super().getattr(obj, attribute)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

@@ -79,6 +79,8 @@ class Figures:
     """Turns that continue another."""
     num_not_rendered: int
     """Requests the template refused, of which nothing can be said."""
+    num_without_messages: int
+    """Requests of which the log has the prompt's text or ids only."""
     refusal: str
     """Why the first of them was refused; '' without one."""
     lost_tokens: int
@@ -102,6 +104,7 @@ def _counted(log: CheckedLog) -> Figures:
             lost += lost_here
             counts["new"] += log.is_new_failure(conversation, turn)
             counts["later"] += turn.parent_id is not None
+            counts["without"] += turn.are_messages_append_only is None
             counts["counted"] += turn.cost is not None
             if is_not_rendered(turn):
                 counts["refused"] += 1
@@ -118,6 +121,7 @@ def _counted(log: CheckedLog) -> Figures:
         num_new_failures=counts["new"],
         num_later_turns=counts["later"],
         num_not_rendered=counts["refused"],
+        num_without_messages=counts["without"],
         refusal=refusal,
         lost_tokens=counts["lost"],
         has_tokens=counts["counted"] > 0,
