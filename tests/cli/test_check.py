@@ -360,8 +360,8 @@ def test_half_a_surrogate_pair_does_not_stop_any_report(check, tmp_path):
 
 
 @pytest.mark.slow
-def test_memory_grows_by_a_small_record_per_turn_not_by_the_log(tmp_path):
-    """20,000 requests of 10 kB are 200 MB of log."""
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    """20,000 requests of 10 kB are 200 MB of log; both have more than can still be continued."""
     script = (
         "import resource, sys\n"
         "from warmturn.cli import main\n"
@@ -370,18 +370,18 @@ def test_memory_grows_by_a_small_record_per_turn_not_by_the_log(tmp_path):
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
     peaks = []
-    for num_conversations in (500, 5000):
+    for num_conversations in (1300, 5000):
         path = tmp_path / "log.jsonl"
         with path.open("w") as file:
             for number in range(num_conversations):
                 lines = rows(*["You are a clerk."] * 4, extra=f" {number} " + "word " * 1000)
                 file.write("\n".join(lines).replace('"s"', f'"s{number}"') + "\n")
         result = subprocess.run(
-            [sys.executable, "-c", script, "check", str(path)],
+            [sys.executable, "-c", script, "check", str(path), "--jobs", "1"],
             capture_output=True,
             text=True,
             timeout=280,
             check=False,
         )
         peaks.append(int(result.stderr.splitlines()[-1]) / 1024)
-    assert peaks[1] - peaks[0] < 400, peaks
+    assert peaks[1] - peaks[0] < 60, peaks
