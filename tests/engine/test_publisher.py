@@ -232,7 +232,7 @@ def test_publishing_never_waits_for_a_subscriber_that_does_not_read(peers, ipc):
             start = time.perf_counter()
             publisher.publish([stored(number)])
             slowest_s = max(slowest_s, time.perf_counter() - start)
-    assert slowest_s < 0.5
+    assert slowest_s < 5.0  # one that waits would never return; a busy machine may pause us
 
 
 def test_a_broken_event_is_dropped_and_the_stream_goes_on(peers, ipc, replay_ipc, caplog):
