@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from warmturn.blocks.schemes import scheme_named
 from warmturn.cache.pool import Pool
 from warmturn.engine.executor import Device, Dtype, Executor
-from warmturn.engine.heap import give_back, share_arenas
+from warmturn.engine.heap import share_arenas
 from warmturn.engine.loop import Engine
 from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.model_config import ModelConfig
@@ -73,7 +73,6 @@ class EngineServer:
             device=options.device,
             num_threads=options.threads,
         )
-        give_back()  # what loading left
         config = self._executor.config
         self._renderer = Renderer.from_directory(options.model_dir)
         _check_vocabulary(self._renderer, config, options.model_dir)

@@ -11,6 +11,7 @@ from torch import Tensor
 from warmturn.engine.api import Choice, SamplingParams
 from warmturn.engine.attention import Attention
 from warmturn.engine.batch import lay_out
+from warmturn.engine.heap import give_back
 from warmturn.engine.linear import cpu_multiplies_bfloat16
 from warmturn.engine.model import LoadedModel, forward, load_model
 from warmturn.engine.model_config import ModelConfig
@@ -24,6 +25,10 @@ __all__ = ["Device", "Dtype", "Executor", "load"]
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Device: TypeAlias = Literal["cpu", "cuda"]
+
+TRIMMED_FROM_TOKENS = 512
+"""Steps from this size leave tens of megabytes of freed temporaries; giving them back takes
+milliseconds, the step itself a good part of a second and more."""
 
 
 class Executor:
@@ -94,6 +99,7 @@ class Executor:
         greedy = {RequestId("warm-up"): Choice(SamplingParams(temperature=0.0), index=0)}
         for work in (prefill, decode):
             self.execute(Step(0, (work,)), greedy)
+        give_back()  # what loading and compiling left
 
     def execute(self, step: Step, choices: Mapping[RequestId, Choice]) -> list[Sampled]:
         """Compute the step; return one token per work with `samples`, in the step's order.
@@ -110,7 +116,10 @@ class Executor:
         for work in step.works:
             self._check(work)
         batch = lay_out(step.works, block_size=self.kv.block_size, device=self._model.device)
-        return forward(self._model, self.kv, self._attention, batch)
+        logits = forward(self._model, self.kv, self._attention, batch)
+        if step.num_tokens >= TRIMMED_FROM_TOKENS:
+            give_back()
+        return logits
 
     def _check(self, work: Work) -> None:
         """Refuse work that would read or write outside its blocks: the plan's mistake."""
