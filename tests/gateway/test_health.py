@@ -1,7 +1,6 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import pytest
 
 from warmturn.errors import InvalidInput
 from warmturn.gateway.health import Health, HealthRule, ReplicaState

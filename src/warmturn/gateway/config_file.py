@@ -132,4 +132,3 @@ def _explained(cls: type, message: str) -> str:
         return f"{path}{'.' if path else ''}{missing} is missing; it cannot be left out"
     takes = accepted_values(table_of(cls, path)) if path else "tables"
     return f"{path}: {problem[0].lower()}{problem[1:]}; it takes {takes}"
-

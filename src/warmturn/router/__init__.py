@@ -8,13 +8,19 @@ next on the chosen replica is `replica`'s question, and sending it there is `gat
 from warmturn.router.affinity import Affinity
 from warmturn.router.bounds import Bounds
 from warmturn.router.decision import Decision, Policy, Priced
+from warmturn.router.decision_log import (
+    Content,
+    DecisionLogWriter,
+    TurnEnd,
+    read_decision_log,
+)
 from warmturn.router.least_load import LeastLoad
 from warmturn.router.linear import Linear
 from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
 from warmturn.router.ranking import ranked
-from warmturn.router.replay import DecisionRecord, Replay, read_record, replay, write_record
+from warmturn.router.replay import DecisionRecord, DecisionSummary, Replay, replay, summary_of
 from warmturn.router.round_robin import RoundRobin
 from warmturn.router.views import Candidate, PrefixHit, RoutingRequest, hit_of
 
@@ -23,8 +29,11 @@ __all__ = [
     "Affinity",
     "Bounds",
     "Candidate",
+    "Content",
     "Decision",
+    "DecisionLogWriter",
     "DecisionRecord",
+    "DecisionSummary",
     "LeastLoad",
     "Linear",
     "Policy",
@@ -35,10 +44,11 @@ __all__ = [
     "Replay",
     "RoundRobin",
     "RoutingRequest",
+    "TurnEnd",
     "hit_of",
     "policy_named",
     "ranked",
-    "read_record",
+    "read_decision_log",
     "replay",
-    "write_record",
+    "summary_of",
 ]

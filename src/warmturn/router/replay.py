@@ -1,31 +1,44 @@
-"""Decisions as log records, and what other policies would have done with the same views.
+"""Decisions as records, and what other policies would have done with the same views.
 
 A record holds everything a decision was made from, so feeding it again must give it again. Another
 policy is judged on the views as they were: had it been in charge, loads and caches would have
 become different ones. Short-term that is fair, over a whole day it takes the simulator.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
-from warmturn.errors import InvalidInput
+from warmturn.fleet import SourceId
 from warmturn.router.decision import Decision, Policy
 from warmturn.router.views import Candidate, RoutingRequest
 
-__all__ = ["DecisionRecord", "Replay", "read_record", "replay", "write_record"]
+__all__ = ["DecisionRecord", "DecisionSummary", "Replay", "replay", "summary_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSummary:
+    """A decision in short: equal exactly if all prices, terms and reasons are."""
+
+    policy: str
+    source: SourceId | None
+    reason: str
+    predicted_tokens: int
+    digest: str
+    """16 hexadecimal digits over the whole decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One line of a decision log."""
+    """One decision with everything it was made from."""
 
     at_s: float
     """Unix time by the gateway's clock: the `now` of the policy."""
     request: RoutingRequest
     candidates: tuple[Candidate, ...]
-    decision: Decision
+    decision: Decision | DecisionSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +65,14 @@ class Replay:
         return not self.differing
 
 
-def write_record(record: DecisionRecord) -> bytes:
-    """Return the record as one line of JSON, without the line's end. It holds no text."""
-    return msgspec.json.encode(record)
-
-
-def read_record(line: bytes | str) -> DecisionRecord:
-    """Read one line. Raises `InvalidInput` naming the field that is wrong."""
-    try:
-        return _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            f"a line of the decision log cannot be read: {error}; "
-            "it has to be a record that this version wrote"
-        ) from error
+def summary_of(decision: Decision | DecisionSummary) -> DecisionSummary:
+    """Return the decision in short; of a summary, itself."""
+    if isinstance(decision, DecisionSummary):
+        return decision
+    digest = hashlib.blake2b(msgspec.json.encode(decision), digest_size=8).hexdigest()
+    return DecisionSummary(
+        decision.policy, decision.source, decision.reason, decision.predicted_tokens, digest
+    )
 
 
 def replay(records: Iterable[DecisionRecord], policy: Policy) -> Replay:
@@ -85,8 +92,7 @@ def replay(records: Iterable[DecisionRecord], policy: Policy) -> Replay:
         num_kept=sum(d.source == r.request.last_source for r, d in later),
         new_tokens=sum(r.request.prompt_tokens - d.predicted_tokens for r, d in made),
         requests_of=requests_of,
-        differing=tuple(i for i, (r, d) in enumerate(made) if d != r.decision),
+        differing=tuple(
+            i for i, (r, d) in enumerate(made) if summary_of(d) != summary_of(r.decision)
+        ),
     )
-
-
-_decode = msgspec.json.Decoder(DecisionRecord).decode
