@@ -10,7 +10,7 @@ may raise or wait. Every `now` is `time.monotonic()` of the gateway's process; t
 converts to Unix time.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -19,8 +19,7 @@ import msgspec
 
 from warmturn.errors import CallerError
 from warmturn.fleet import SourceId
-from warmturn.fleet.chain import IndexHashes
-from warmturn.router import Candidate, Decision, RoutingRequest
+from warmturn.router import Decision
 from warmturn.session.identity import SessionIdentity
 
 __all__ = [
@@ -113,14 +112,6 @@ class Turn:
     """The data path is to keep the answer's bytes (bounded) for `Outcome.reply`."""
     decision: Decision | None = None
     """The last one made for it, with all reasons."""
-    request: RoutingRequest | None = None
-    """What the policy was asked."""
-    candidates: Sequence[Candidate] = ()
-    """The views it was asked with: what a decision log needs to make the decision again."""
-    chain: IndexHashes | None = None
-    """Hashes of the prompt's blocks, where they are known."""
-    shadow: Decision | None = None
-    """What the shadow policy would have done, where there is one."""
     tried: list[SourceId] = field(default_factory=list)
     sent_s: float | None = None
     first_byte_s: float | None = None
