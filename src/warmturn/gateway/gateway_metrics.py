@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from warmturn.gateway.turns import Outcome, Turn
-from warmturn.router import Decision
+from warmturn.router import Placement
 
 __all__ = ["GatewayMetrics", "Gauge", "Gauges"]
 
@@ -79,27 +79,26 @@ class GatewayMetrics:
     def placed(self, turn: Turn, now: float) -> None:
         """Count where it goes and what that means to its session."""
         del now
-        decision, counts = turn.decision, self.counts
-        assert decision is not None
-        assert decision.source is not None
-        counts["placements"][(decision.source.replica,)] += 1
+        placement, counts = turn.placement, self.counts
+        if placement is None or placement.source is None:
+            return
+        counts["placements"][(placement.source.replica,)] += 1
         if len(turn.tried) > 1:
             return  # a retry: the session's move was counted with the first
         counts["session_sources"][(turn.session.source,)] += 1
-        policy = (decision.policy,)
-        if decision.reason != "new":
+        policy = (placement.policy,)
+        if placement.reason != "new":
             counts["later_turns"][policy] += 1
-            if decision.reason == "kept":
+            if placement.reason == "kept":
                 counts["kept_turns"][policy] += 1
             else:
-                counts["moves"][decision.policy, _why_moved(turn, decision)] += 1
-        if turn.shadow is not None:
-            self._count_shadow(turn.shadow, decision)
+                counts["moves"][placement.policy, _why_moved(placement)] += 1
+        self._count_shadow(placement)
 
     def first_byte(self, turn: Turn, now: float) -> None:
         """Measure from the arrival of the call: queueing in the gateway counts."""
-        decision = turn.decision
-        policy = decision.policy if decision is not None else "none"
+        placement = turn.placement
+        policy = placement.policy if placement is not None else "none"
         histogram = self._ttfb.get(policy)
         if histogram is None:
             histogram = self._ttfb[policy] = _Histogram(_TTFB_S)
@@ -120,8 +119,8 @@ class GatewayMetrics:
         counts = self.counts
         counts["turns"][turn.call.api, outcome.ending] += 1
         counts["answers"][(str(outcome.status),)] += 1
-        source, usage, decision = turn.source, outcome.usage, turn.decision
-        if source is None or usage is None or decision is None:
+        source, usage, placement = turn.source, outcome.usage, turn.placement
+        if source is None or usage is None or placement is None:
             return
         replica = (source.replica,)
         counts["prompt_tokens"][replica] += usage.prompt_tokens or 0
@@ -129,20 +128,23 @@ class GatewayMetrics:
         if usage.cached_tokens is None:
             counts["silent_answers"][replica] += 1
         else:
-            counts["predicted_cached_tokens"][replica] += decision.predicted_tokens
+            counts["predicted_cached_tokens"][replica] += placement.predicted_tokens
             counts["delivered_cached_tokens"][replica] += usage.cached_tokens
 
     def total(self, name: str) -> int:
         """Return one counter over all its labels."""
         return sum(self.counts[name].values())
 
-    def _count_shadow(self, shadow: Decision, decision: Decision) -> None:
+    def _count_shadow(self, placement: Placement) -> None:
+        shadow = placement.shadow
+        if shadow is None:
+            return
         counts, policy = self.counts, (shadow.policy,)
-        agrees = "yes" if shadow.source == decision.source else "no"
+        agrees = "yes" if shadow.source == placement.source else "no"
         counts["shadow_decisions"][shadow.policy, agrees] += 1
         counts["shadow_kept_turns"][policy] += shadow.reason == "kept"
         counts["shadow_predicted_tokens"][policy] += shadow.predicted_tokens
-        counts["chosen_predicted_tokens"][policy] += decision.predicted_tokens
+        counts["chosen_predicted_tokens"][policy] += placement.predicted_tokens
 
     def _families(self) -> Iterator[Metric]:
         for name, (meaning, labels) in _COUNTERS.items():
@@ -224,10 +226,9 @@ def _gauge_families(gauges: Iterable[Gauge]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _why_moved(turn: Turn, decision: Decision) -> str:
+def _why_moved(placement: Placement) -> str:
     """Return what spoke against the previous replica: `not alive`, `overloaded`, or `dearer`."""
-    home = turn.request.last_source if turn.request is not None else None
-    for entry in decision.candidates:
-        if entry.source == home:
+    for entry in placement.decision.candidates:
+        if entry.source == placement.last_source:
             return entry.reason if entry.reason in ("not alive", "overloaded") else "dearer"
     return "gone"
