@@ -70,7 +70,7 @@ class ReplicaClient:
     async def models(self) -> tuple[str, ...] | None:
         """Return the names it serves, None where it does not say."""
         try:
-            status, body = await self._get("/v1/models")
+            _, body = await self._get("/v1/models")
             return tuple(m.id for m in msgspec.json.decode(body, type=_Models).data) or None
         except (PeerError, msgspec.MsgspecError):
             return None

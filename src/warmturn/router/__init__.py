@@ -5,6 +5,7 @@ comes a `Decision`. Pure: the same views give the same decision, today and from 
 next on the chosen replica is `replica`'s question, and sending it there is `gateway`'s.
 """
 
+from warmturn.router.account import SourceAccount
 from warmturn.router.affinity import Affinity
 from warmturn.router.bounds import Bounds
 from warmturn.router.decision import Decision, Policy, Priced
@@ -14,8 +15,10 @@ from warmturn.router.decision_log import (
     TurnEnd,
     read_decision_log,
 )
+from warmturn.router.dispatcher import Dispatcher, Survival
 from warmturn.router.least_load import LeastLoad
 from warmturn.router.linear import Linear
+from warmturn.router.placement import Belief, Placement
 from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
@@ -27,6 +30,7 @@ from warmturn.router.views import Candidate, PrefixHit, RoutingRequest, hit_of
 __all__ = [
     "POLICY_NAMES",
     "Affinity",
+    "Belief",
     "Bounds",
     "Candidate",
     "Content",
@@ -34,8 +38,10 @@ __all__ = [
     "DecisionLogWriter",
     "DecisionRecord",
     "DecisionSummary",
+    "Dispatcher",
     "LeastLoad",
     "Linear",
+    "Placement",
     "Policy",
     "Prefix",
     "PrefixHit",
@@ -44,6 +50,8 @@ __all__ = [
     "Replay",
     "RoundRobin",
     "RoutingRequest",
+    "SourceAccount",
+    "Survival",
     "TurnEnd",
     "hit_of",
     "policy_named",
