@@ -13,6 +13,7 @@ from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.model import app as _model
+from warmturn.cli.serve import serve as _serve
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("engine")(_engine)
+app.command("serve")(_serve)
 app.command("demo")(_demo)
 app.command("check")(_check)
 app.add_typer(_model, name="model")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
+from warmturn.gateway.limits import Limits
 from warmturn.session.tenant import Anonymous
 
 __all__ = [
@@ -43,6 +44,8 @@ class ListenPart:
     """Loopback: whoever wants more says so."""
     port: Port = 8000
     """What OpenAI-compatible servers use; 0 takes a free one."""
+    allowed_paths: tuple[str, ...] = ()
+    """Other paths to relay as they are, such as `/tokenize`; an engine's admin paths are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,7 @@ class Config:
     routing: RoutingPart = field(default_factory=RoutingPart)
     identity: IdentityPart = field(default_factory=IdentityPart)
     admission: AdmissionPart = field(default_factory=AdmissionPart)
+    limits: Limits = field(default_factory=Limits)
     health: HealthPart = field(default_factory=HealthPart)
     decision_log: DecisionLogPart = field(default_factory=DecisionLogPart)
     shared: SharedPart = field(default_factory=SharedPart)

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO
 
 from warmturn.errors import InvalidInput
@@ -38,6 +39,7 @@ class DecisionLogFile:
         self._queue: deque[tuple[Placement, IndexHashes | None] | TurnEnd] = deque()
         self._stream: BinaryIO | None = None
         self._size = 0
+        self._flushing = Lock()
         self.num_lost = 0
         """Entries that were not written: the queue or the disk was full."""
         try:
@@ -76,7 +78,24 @@ class DecisionLogFile:
         )
 
     def flush(self) -> None:
-        """Write what is queued. From one thread at a time; never raises for want of space."""
+        """Write what is queued. May be called from any thread; never raises for want of space."""
+        with self._flushing:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the rest and close the file."""
+        self.flush()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _put(self, entry: tuple[Placement, IndexHashes | None] | TurnEnd) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            self.num_lost += 1
+        else:
+            self._queue.append(entry)
+
+    def _flush(self) -> None:
         lines = bytearray()
         for _ in range(len(self._queue)):
             entry = self._queue.popleft()
@@ -91,19 +110,6 @@ class DecisionLogFile:
                 lines.clear()
                 self._rotate()
         self._write(lines)
-
-    def close(self) -> None:
-        """Write the rest and close the file."""
-        self.flush()
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-    def _put(self, entry: tuple[Placement, IndexHashes | None] | TurnEnd) -> None:
-        if len(self._queue) >= MAX_QUEUED:
-            self.num_lost += 1
-        else:
-            self._queue.append(entry)
 
     def _write(self, lines: bytearray) -> None:
         if not lines:

@@ -1,0 +1,46 @@
+"""Members become places to send to: the steering's books, a pool of connections, a feed of events."""
+
+from warmturn.gateway.limits import Limits
+from warmturn.gateway.metrics_reading import ReplicaMetrics
+from warmturn.gateway.replica_spec import ReplicaSpec
+from warmturn.gateway.steering import GatewaySteering
+from warmturn.gateway.upstream import UpstreamAddress
+from warmturn.gateway.upstream_pool import UpstreamPool
+from warmturn.types import ReplicaId
+
+__all__ = ["FleetView"]
+
+
+class FleetView:
+    """Implements `membership.Fleet`. `pools` is what the data path reads at each request."""
+
+    def __init__(self, steering: GatewaySteering, limits: Limits, *, drain_s: float) -> None:
+        self._steering, self._limits, self._drain_s = steering, limits, drain_s
+        self.pools: dict[ReplicaId, UpstreamPool] = {}
+
+    def join(self, spec: ReplicaSpec, address: UpstreamAddress, now: float) -> None:
+        """Raises `InvalidInput` where the steering refuses the replica."""
+        pool = UpstreamPool(address, self._limits)
+        self._steering.add_replica(spec, now)
+        self._steering.set_alive(spec.replica, False, "not asked yet", now)
+        self.pools[spec.replica] = pool
+
+    def leave(self, replica: ReplicaId, now: float) -> None:
+        """Answers under way still end on their own connections."""
+        del now
+        self._steering.remove_replica(replica)
+        pool = self.pools.pop(replica, None)
+        if pool is not None:
+            pool.close()
+
+    def set_alive(self, replica: ReplicaId, is_alive: bool, why: str, now: float) -> None:
+        """It may be sent requests, or may not."""
+        self._steering.set_alive(replica, is_alive, why, now)
+
+    def set_draining(self, replica: ReplicaId, is_draining: bool, now: float) -> None:
+        """It hands its sessions over, or takes new ones again."""
+        self._steering.set_draining(replica, is_draining, now, over_s=self._drain_s)
+
+    def observe_metrics(self, replica: ReplicaId, metrics: ReplicaMetrics, now: float) -> None:
+        """What its metrics say."""
+        self._steering.observe_metrics(replica, metrics, now)
