@@ -112,7 +112,9 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}; see docs/reference/api.md"
     return json_response(
-        openai_error(message, "invalid_request_error"), status=error.status_code, headers=error.headers
+        openai_error(message, "invalid_request_error"),
+        status=error.status_code,
+        headers=error.headers,
     )
 
 

@@ -29,10 +29,17 @@ from warmturn.formats.openai import (
 from warmturn.formats.prompt import ChatPrompt, TextPrompt
 from warmturn.formats.reading import read_log, read_stream
 from warmturn.formats.record import BadLine, LoggedRequest
-from warmturn.formats.stream_usage import StreamUsage, upstream_stream_options, wants_usage
+from warmturn.formats.stream_usage import (
+    AnswerUsage,
+    StreamUsage,
+    read_answer_usage,
+    upstream_stream_options,
+    wants_usage,
+)
 
 __all__ = [
     "FORMATS",
+    "AnswerUsage",
     "BadLine",
     "ChatPrompt",
     "DetokenizeRequest",
@@ -52,6 +59,7 @@ __all__ = [
     "error_event",
     "ignored_fields",
     "openai_error",
+    "read_answer_usage",
     "read_json",
     "read_log",
     "read_stream",

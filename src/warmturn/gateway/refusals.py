@@ -1,5 +1,7 @@
 """The gateway's own answers: a refusal's head and body, in the form the API's clients expect."""
 
+import logging
+import traceback
 from http import HTTPStatus
 from math import ceil
 
@@ -10,6 +12,8 @@ from warmturn.gateway.turns import Api, Refused
 
 __all__ = ["STATUS_LINES", "failure", "local_answer", "refusal", "stream_failure"]
 
+logger = logging.getLogger(__name__)
+
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -19,8 +23,13 @@ _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 CUT_CODE = "replica_failed"
 
 
-def failure() -> Refused:
-    """Return what a client learns of a failure of our own: that it happened."""
+def failure(error: Exception) -> Refused:
+    """Return what a client learns of a failure of our own: that it happened.
+
+    The log has its place but not its message, which may quote a prompt.
+    """
+    where = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("a request failed with %s\n%s", type(error).__name__, where)
     message = "the gateway failed on this request; its log says where"
     return Refused(500, message, code="internal_error")
 

@@ -24,7 +24,7 @@ _MAX_DIGITS = 18
 _UPGRADES = frozenset({b"upgrade", b"http2-settings", b"connection"})
 
 
-class BytesBehindEnd(Exception):  # noqa: N818 - stops llhttp, never leaves a reader
+class BytesBehindEnd(Exception):
     """More came than the one message that was to be read."""
 
 
