@@ -118,13 +118,17 @@ def test_usage_is_asked_for_on_every_stream_and_on_nothing_else(body, sent, want
 RESPONSES = (
     b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_1"}}\n\n',
     b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"x"}\n\n',
-    b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"resp_1",'
-    b'"usage":{"input_tokens":40,"output_tokens":2,"input_tokens_details":{"cached_tokens":32}}}}\n\n',
+    (
+        b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"resp_1",'
+        b'"usage":{"input_tokens":40,"output_tokens":2,"input_tokens_details":{"cached_tokens":32}}}}\n\n'
+    ),
 )
 MESSAGES = (
-    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","usage":'
-    b'{"input_tokens":3,"cache_read_input_tokens":32,"cache_creation_input_tokens":5,'
-    b'"output_tokens":1}}}\n\n',
+    (
+        b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","usage":'
+        b'{"input_tokens":3,"cache_read_input_tokens":32,"cache_creation_input_tokens":5,'
+        b'"output_tokens":1}}}\n\n'
+    ),
     b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"x"}}\n\n',
     b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":2}}\n\n',
 )
