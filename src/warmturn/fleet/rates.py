@@ -56,8 +56,13 @@ class RateLearner:
         xx, xr, x1, rr, r1, one = self._moments
         xt, rt, t = self._products
         f = _FADING
-        self._moments = f * xx + x * x, f * xr + x * r, f * x1 + x, f * rr + r * r, f * r1 + r, (
-            f * one + 1.0
+        self._moments = (
+            f * xx + x * x,
+            f * xr + x * r,
+            f * x1 + x,
+            f * rr + r * r,
+            f * r1 + r,
+            (f * one + 1.0),
         )
         self._products = f * xt + x * ttft_s, f * rt + r * ttft_s, f * t + ttft_s
         self.num_answers += 1

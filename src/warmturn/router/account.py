@@ -190,9 +190,7 @@ class SourceAccount:
         self, *, prefill_tokens: int, num_running: int, ttft_s: float, now: float
     ) -> None:
         """Learn from one time to the first token."""
-        self._learner.observe(
-            prefill_tokens=prefill_tokens, num_running=num_running, ttft_s=ttft_s
-        )
+        self._learner.observe(prefill_tokens=prefill_tokens, num_running=num_running, ttft_s=ttft_s)
         if not 0 <= now - self._rates_at_s < _RATES_LIFETIME_S:
             self.rates, self._rates_at_s, self._snapshot = self._learner.rates, now, None
 
