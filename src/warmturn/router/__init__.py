@@ -5,11 +5,14 @@ comes a `Decision`. Pure: the same views give the same decision, today and from 
 next on the chosen replica is `replica`'s question, and sending it there is `gateway`'s.
 """
 
+from warmturn.router.account import SourceAccount
 from warmturn.router.affinity import Affinity
 from warmturn.router.bounds import Bounds
 from warmturn.router.decision import Decision, Policy, Priced
+from warmturn.router.dispatcher import Dispatcher, Survival
 from warmturn.router.least_load import LeastLoad
 from warmturn.router.linear import Linear
+from warmturn.router.placement import Belief, Placement
 from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
@@ -21,12 +24,15 @@ from warmturn.router.views import Candidate, PrefixHit, RoutingRequest, hit_of
 __all__ = [
     "POLICY_NAMES",
     "Affinity",
+    "Belief",
     "Bounds",
     "Candidate",
     "Decision",
     "DecisionRecord",
+    "Dispatcher",
     "LeastLoad",
     "Linear",
+    "Placement",
     "Policy",
     "Prefix",
     "PrefixHit",
@@ -35,6 +41,8 @@ __all__ = [
     "Replay",
     "RoundRobin",
     "RoutingRequest",
+    "SourceAccount",
+    "Survival",
     "hit_of",
     "policy_named",
     "ranked",
