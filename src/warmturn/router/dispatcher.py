@@ -54,7 +54,10 @@ class Dispatcher:
         turns_left: float = DEFAULT_TURNS_LEFT,
         max_running: int | None = None,
     ) -> None:
-        """`shadow` is asked beside `policy` and never followed. `max_running` is per source."""
+        """`shadow` is asked beside `policy` and never followed.
+
+        `max_running` is what this gateway has in flight at once, times the sources alive.
+        """
         if max_running is not None and max_running < 1:
             raise InvalidInput(f"at most {max_running} requests per replica; allow at least 1")
         self.policy, self.shadow = policy, shadow
@@ -126,10 +129,10 @@ class Dispatcher:
 
     def is_full(self, model: str | None) -> bool:
         """Say whether the sources of `model` have as many requests as they may."""
-        if self.max_running is None:
+        if self.max_running is None or len(self._open) < self.max_running:
             return False
         living = [a for a in self.serving(model) if a.is_alive]
-        return bool(living) and all(a.num_running >= self.max_running for a in living)
+        return bool(living) and sum(a.num_own for a in living) >= self.max_running * len(living)
 
     def retry_after_s(self) -> float:
         """Return when a place will probably be free: about the time one answer takes, 1 to 60 s."""
@@ -147,17 +150,18 @@ class Dispatcher:
         is_first_turn: bool = True,
         belief: Belief | None = None,
         tried: Sequence[SourceId] = (),
+        policy: Policy | None = None,
         is_trial: bool = False,
     ) -> Placement:
         """Choose among the sources not in `tried`; the session is bound there until it is moved.
 
-        `parent` is the session that this one was forked or spawned from. A trial leaves the books
-        as they are: what would be done now, and why.
+        `parent` is the session that this one was forked or spawned from. `policy` decides in place
+        of the usual one. A trial leaves the books as they are: what would be done now, and why.
         """
         binding = self._bound(session, parent, model, now)
         last = None if binding is None else self._source_of(binding)
         placement = Placement(
-            self.policy,
+            self.policy if policy is None else policy,
             self.shadow,
             session=session,
             prompt_tokens=prompt_tokens,
@@ -173,7 +177,7 @@ class Dispatcher:
             tokens_by_place=self.bindings.tokens_by_place(),
             placed_s=now,
         )
-        if not self._stays(placement, model):
+        if policy is not None or not self._stays(placement, model):
             self._decide(placement)
         if not is_trial:
             self._take(placement, model)

@@ -1,0 +1,5 @@
+"""Placeholder until the incremental tokeniser stands here."""
+
+
+class PromptTokens:
+    """Tokenises one model's prompts."""
