@@ -72,8 +72,7 @@ class Running:
         return (await self.admin.get(path, **options)).json()
 
     async def metric(self, name, **labels):
-        found = self.gateway.metrics.registry.get_sample_value(f"warmturn_{name}", labels)
-        return found
+        return self.gateway.metrics.registry.get_sample_value(f"warmturn_{name}", labels)
 
     async def states(self):
         return {r["name"]: r["state"] for r in (await self.get("/warmturn/replicas"))["replicas"]}

@@ -13,6 +13,8 @@ from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.model import app as _model
+from warmturn.cli.replay import replay as _replay
+from warmturn.cli.route import app as _route
 from warmturn.cli.serve import serve as _serve
 from warmturn.errors import CallerError, PeerError
 
@@ -29,6 +31,8 @@ app.command("engine")(_engine)
 app.command("serve")(_serve)
 app.command("demo")(_demo)
 app.command("check")(_check)
+app.command("replay")(_replay)
+app.add_typer(_route, name="route")
 app.add_typer(_model, name="model")
 
 

@@ -23,7 +23,14 @@ from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
 from warmturn.router.ranking import ranked
-from warmturn.router.replay import DecisionRecord, DecisionSummary, Replay, replay, summary_of
+from warmturn.router.replay import (
+    DecisionRecord,
+    DecisionSummary,
+    Replay,
+    Replayer,
+    replay,
+    summary_of,
+)
 from warmturn.router.round_robin import RoundRobin
 from warmturn.router.views import Candidate, PrefixHit, RoutingRequest, hit_of
 
@@ -48,6 +55,7 @@ __all__ = [
     "Price",
     "Priced",
     "Replay",
+    "Replayer",
     "RoundRobin",
     "RoutingRequest",
     "SourceAccount",

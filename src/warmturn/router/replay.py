@@ -13,9 +13,13 @@ import msgspec
 
 from warmturn.fleet import SourceId
 from warmturn.router.decision import Decision, Policy
+from warmturn.router.policies import policy_named
 from warmturn.router.views import Candidate, RoutingRequest
 
-__all__ = ["DecisionRecord", "DecisionSummary", "Replay", "replay", "summary_of"]
+__all__ = ["DecisionRecord", "DecisionSummary", "Replay", "Replayer", "replay", "summary_of"]
+
+MAX_DIFFERING = 100
+"""Of records that came out differently, so many are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,70 @@ class Replay:
     """Prompt tokens less the expected hits at the chosen ones."""
     requests_of: dict[str, int]
     """Requests per source."""
+    num_differing: int
+    """Records whose whole decision, prices and reasons included, came out differently."""
     differing: tuple[int, ...]
-    """Indices of records whose whole decision, prices and reasons included, came out differently."""
+    """Indices of the first of them."""
 
     @property
     def reproduces(self) -> bool:
         """Say whether every decision came out as logged."""
-        return not self.differing
+        return self.num_differing == 0
+
+
+class Replayer:
+    """Takes records one by one; its memory does not grow with the log.
+
+    Without `policy` each record is given to the policy that it names, with that one's defaults.
+    """
+
+    def __init__(self, policy: Policy | None) -> None:
+        self._policy = policy
+        self._by_name: dict[str, Policy] = {}
+        self._num = self._num_equal = self._num_later = self._num_kept = self._new_tokens = 0
+        self._requests_of: dict[str, int] = {}
+        self._num_differing = 0
+        self._differing: list[int] = []
+
+    def add(self, record: DecisionRecord) -> None:
+        """Ask the policy again. Raises `InvalidInput` where a record names an unknown one."""
+        asked, logged = record.request, record.decision
+        policy = self._policy or self._named(logged.policy)
+        made = policy.choose(asked, record.candidates, record.at_s)
+        self._num_equal += made.source == logged.source
+        self._new_tokens += asked.prompt_tokens - made.predicted_tokens
+        if asked.last_source is not None:
+            self._num_later += 1
+            self._num_kept += made.source == asked.last_source
+        if made.source is not None:
+            name = str(made.source)
+            self._requests_of[name] = self._requests_of.get(name, 0) + 1
+        if summary_of(made) != summary_of(logged):
+            self._num_differing += 1
+            if len(self._differing) < MAX_DIFFERING:
+                self._differing.append(self._num)
+        self._num += 1
+
+    @property
+    def result(self) -> Replay:
+        """What came out so far."""
+        return Replay(
+            policy="as logged" if self._policy is None else self._policy.name,
+            num_decisions=self._num,
+            num_equal=self._num_equal,
+            num_later_turns=self._num_later,
+            num_kept=self._num_kept,
+            new_tokens=self._new_tokens,
+            requests_of=dict(self._requests_of),
+            num_differing=self._num_differing,
+            differing=tuple(self._differing),
+        )
+
+    def _named(self, name: str) -> Policy:
+        policy = self._by_name.get(name)
+        if policy is None:
+            policy = self._by_name[name] = policy_named(name)
+        return policy
 
 
 def summary_of(decision: Decision | DecisionSummary) -> DecisionSummary:
@@ -75,24 +136,9 @@ def summary_of(decision: Decision | DecisionSummary) -> DecisionSummary:
     )
 
 
-def replay(records: Iterable[DecisionRecord], policy: Policy) -> Replay:
-    """Feed `records` to `policy`. One pass, O(candidates) each."""
-    made = [(r, policy.choose(r.request, r.candidates, r.at_s)) for r in records]
-    later = [(r, d) for r, d in made if r.request.last_source is not None]
-    requests_of: dict[str, int] = {}
-    for _, decision in made:
-        if decision.source is not None:
-            name = str(decision.source)
-            requests_of[name] = requests_of.get(name, 0) + 1
-    return Replay(
-        policy=policy.name,
-        num_decisions=len(made),
-        num_equal=sum(d.source == r.decision.source for r, d in made),
-        num_later_turns=len(later),
-        num_kept=sum(d.source == r.request.last_source for r, d in later),
-        new_tokens=sum(r.request.prompt_tokens - d.predicted_tokens for r, d in made),
-        requests_of=requests_of,
-        differing=tuple(
-            i for i, (r, d) in enumerate(made) if summary_of(d) != summary_of(r.decision)
-        ),
-    )
+def replay(records: Iterable[DecisionRecord], policy: Policy | None) -> Replay:
+    """Feed `records` to `policy`, or to the ones they name. One pass, O(candidates) each."""
+    replayer = Replayer(policy)
+    for record in records:
+        replayer.add(record)
+    return replayer.result
