@@ -95,9 +95,11 @@ class Replayer:
         if asked.last_source is not None:
             self._num_later += 1
             self._num_kept += made.source == asked.last_source
-        if made.source is not None:
-            name = str(made.source)
-            self._requests_of[name] = self._requests_of.get(name, 0) + 1
+        for view in record.candidates:
+            if view.is_alive:  # one that gets nothing counts for the balance, too
+                name = str(view.source)
+                took = view.source == made.source
+                self._requests_of[name] = self._requests_of.get(name, 0) + took
         if summary_of(made) != summary_of(logged):
             self._num_differing += 1
             if len(self._differing) < MAX_DIFFERING:
