@@ -50,7 +50,8 @@ class GrowingChain:
     def with_tail(self, token_ids: TokenIds) -> IndexHashes:
         """Return the chain as it would be with `token_ids` appended; a copy."""
         blocks, _ = self._blocks(token_ids)
-        return self._hashes[: self.num_blocks + self._write(blocks)].copy()
+        num = self.num_blocks + self._write(blocks)  # first: it may make a larger array
+        return self._hashes[:num].copy()
 
     def cut(self, num_blocks: int, open_tokens: TokenIds) -> None:
         """Go back to an earlier state of this chain."""

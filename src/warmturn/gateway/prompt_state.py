@@ -152,7 +152,7 @@ class PromptState:
         if self.checkpoints and self.checkpoints[-1].num_bytes == end:
             self.checkpoints.pop()  # the same turn again
         if len(self.checkpoints) >= _MAX_CHECKPOINTS:
-            del self.checkpoints[: _MAX_CHECKPOINTS // 2 : 2]  # old turns: every other one
+            del self.checkpoints[1 : _MAX_CHECKPOINTS // 2 : 2]  # old turns: every other one
         digest = xxhash.xxh3_128_digest(memoryview(messages)[:end])
         places = tuple((c.num_blocks, c.open_tokens) for c in self._chains.values())
         self.checkpoints.append(Checkpoint(end, digest, self._carry, self._num_tokens, places))

@@ -235,7 +235,7 @@ class PromptTokens:
         opened = asked.framing.tail(new) if self._proofs.allows(kind) else None
         if opened is None:
             return None
-        is_same_line = checkpoint is state.checkpoints[-1]
+        num_tails = len(state.checkpoints) - 1
         before = state.num_bytes
         state.go_back(checkpoint)
         pieces = state.pieces(opened, self._tokenizer)
@@ -246,8 +246,9 @@ class PromptTokens:
         self._num_bytes += state.num_bytes - before
         self._states.move_to_end(asked.key)
         proof = None
-        if is_same_line and state.history_digest is not None and self._proofs.is_wanted(kind):
-            proof = self._proof(asked, kind, state.history_digest)
+        digest = state.history_digest
+        if digest is not None and self._proofs.is_wanted(kind, num_tails=num_tails):
+            proof = self._proof(asked, kind, digest)
         return Told(blocks, proof)
 
     def _extended(

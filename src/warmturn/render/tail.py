@@ -33,7 +33,7 @@ _STUBS: tuple[tuple[Message, ...], ...] = (
 )
 """The first that the template takes: some know no system role, some want roles to alternate."""
 _MAX_KINDS = 1024
-_ALWAYS_PROVED = 3
+_ALWAYS_PROVED, _DEPTHS = 3, 2
 
 Kind: TypeAlias = tuple[tuple[str, ...], ...]
 """Per message its role and its fields."""
@@ -65,17 +65,20 @@ class TailProofs:
     def __init__(self) -> None:
         self.refuted: set[Kind] = set()
         """Kinds whose tails were not what the whole prompt ended with."""
-        self._num_seen: dict[Kind, int] = {}
+        self._num_seen: dict[tuple[Kind, int], int] = {}
 
-    def is_wanted(self, kind: Kind) -> bool:
+    def is_wanted(self, kind: Kind, *, num_tails: int) -> bool:
         """Say whether this tail should be compared with a whole rendering.
 
-        The first few of each kind are, then ever fewer: the 4th, 8th, 16th, 32nd ...
+        The first few of each kind are, then ever fewer: the 4th, 8th, 16th, 32nd ... Counted apart
+        for a conversation's first tail and its next ones (`num_tails` before this one): a template
+        that numbers messages is right about the first one by chance, as the stub is as long.
         """
-        num = self._num_seen.get(kind, 0) + 1
+        counted = kind, min(num_tails, _DEPTHS)
+        num = self._num_seen.get(counted, 0) + 1
         if len(self._num_seen) >= _MAX_KINDS:
             self._num_seen.clear()
-        self._num_seen[kind] = num
+        self._num_seen[counted] = num
         return num <= _ALWAYS_PROVED or num & (num - 1) == 0
 
     def refute(self, kind: Kind) -> None:
