@@ -308,16 +308,17 @@ class Membership:
             timeout_s=self._rule.timeout_s,
         ) as client:
             while True:
-                was_up = member.health.is_alive
                 failure = await client.probe(self._rule.path)
                 now = self._clock()
-                if member.health.probed(now, failure=failure):
-                    self._tell(member, now)
-                if member.health.is_alive and not (was_up and member.has_joined):
-                    await self._join(member, client)
-                if failure is None and now >= metrics_due_s:
+                has_changed = member.health.probed(now, failure=failure)
+                if has_changed or (failure is None and now >= metrics_due_s):
+                    # Before it is said to be back: its start time tells what it still holds.
                     await self._read_metrics(member, client)
                     metrics_due_s = now + self._rule.metrics_interval_s
+                if has_changed:
+                    self._tell(member, now)
+                if member.health.is_alive and (has_changed or not member.has_joined):
+                    await self._join(member, client)
                 await self._rest(member)
 
     async def _rest(self, member: Member) -> None:
@@ -332,21 +333,22 @@ class Membership:
     async def _join(self, member: Member, client: ReplicaClient) -> None:
         """Ask what it serves, and tell the fleet of it, or of its other models."""
         models = member.part.models or await client.models() or ()
-        told = await client.metrics() if not member.has_joined else None
         now = self._clock()
-        if member.has_joined and models == member.models:
-            return
         if member.has_joined:
+            if models == member.models:
+                return
             self._fleet.leave(member.replica, now)
-        member.models, member.metrics = models, told or member.metrics
+        member.models = models
         self._fleet.join(member.spec, member.address, now)
         member.has_joined = True
         if member.drain_start_s is not None:
             self._fleet.set_draining(member.replica, True, now)
+        if member.metrics is not None:
+            self._fleet.observe_metrics(member.replica, member.metrics, now)
         self._fleet.set_alive(member.replica, member.health.is_alive, member.health.why, now)
 
     async def _read_metrics(self, member: Member, client: ReplicaClient) -> None:
-        metrics = await client.metrics()
+        metrics = await client.metrics() if member.health.is_alive else None
         if metrics is not None:
             member.metrics = metrics
             if member.has_joined:

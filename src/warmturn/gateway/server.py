@@ -28,10 +28,12 @@ from warmturn.gateway.fleet_view import FleetView
 from warmturn.gateway.gateway_gauges import gauges_of
 from warmturn.gateway.gateway_metrics import GatewayMetrics
 from warmturn.gateway.membership import Membership
+from warmturn.gateway.prompt_tokens import PromptTokens
 from warmturn.gateway.recent import RecentDecisions
 from warmturn.gateway.replica_urls import first_line
 from warmturn.gateway.served_models import ServedModel
 from warmturn.gateway.steering import AdmissionLimit, GatewaySteering
+from warmturn.render.renderer import Renderer
 from warmturn.router import policy_named
 from warmturn.session.tenant import IdentityRule, SaltKey, SaltRule
 
@@ -68,11 +70,12 @@ class Gateway:
         unix_offset_s = time.time() - time.monotonic()
         self.metrics = GatewayMetrics()
         self._recent = RecentDecisions(unix_offset_s=unix_offset_s)
+        self._prompts: list[PromptTokens] = []
         routing, admission = config.routing, config.admission
         self.steering = GatewaySteering(
             policy_named(routing.policy),
             shadow=None if routing.shadow is None else policy_named(routing.shadow),
-            models=[ServedModel(m.name, m.aliases) for m in config.models],
+            models=self._models_of(config),
             salts=_salts(config.identity),
             session_header=routing.session_header,
             limit=AdmissionLimit(
@@ -108,6 +111,8 @@ class Gateway:
             if self._log is not None:
                 stack.callback(self._log.close)
                 await stack.enter_async_context(_repeated(_FLUSH_S, self._log.flush))
+            for prompts in self._prompts:
+                stack.callback(prompts.close)
             self.admin_port = await stack.enter_async_context(self._admin())
             listen = self._config.listen
             stack.push_async_callback(self.data_path.close)
@@ -181,6 +186,17 @@ class Gateway:
 
     def _all_replicas(self, config: Config) -> tuple[ReplicaPart, ...]:
         return (*config.replicas, *self._own)
+
+    def _models_of(self, config: Config) -> list[ServedModel]:
+        """Load the tokenizers. Raises `InvalidInput` for a directory that has none."""
+        found = []
+        for part in config.models:
+            prompts = None
+            if part.tokenizer is not None:
+                prompts = PromptTokens(Renderer.from_directory(part.tokenizer))
+                self._prompts.append(prompts)
+            found.append(ServedModel(part.name, part.aliases, prompts))
+        return found
 
     def _models(self) -> bytes:
         """Answer `/v1/models` with what clients may ask for."""

@@ -18,8 +18,7 @@ from typing import Protocol
 import msgspec
 
 from warmturn.errors import CallerError
-from warmturn.fleet import SourceId
-from warmturn.fleet.chain import IndexHashes
+from warmturn.fleet import IndexHashes, SourceId
 from warmturn.router import Decision, Placement
 from warmturn.session.identity import SessionIdentity
 
@@ -63,13 +62,6 @@ class CallFields(msgspec.Struct, frozen=True):
     stream_options: msgspec.Raw = _ABSENT
     cache_salt: msgspec.Raw = _ABSENT
     kv_transfer_params: msgspec.Raw = _ABSENT
-    ec_transfer_params: msgspec.Raw = _ABSENT
-    bootstrap_host: msgspec.Raw = _ABSENT
-    bootstrap_port: msgspec.Raw = _ABSENT
-    bootstrap_room: msgspec.Raw = _ABSENT
-    data_parallel_rank: msgspec.Raw = _ABSENT
-    routed_dp_rank: msgspec.Raw = _ABSENT
-    disagg_prefill_dp_rank: msgspec.Raw = _ABSENT
     prompt_cache_key: msgspec.Raw = _ABSENT
     previous_response_id: msgspec.Raw = _ABSENT
     conversation: msgspec.Raw = _ABSENT
@@ -83,6 +75,9 @@ class CallFields(msgspec.Struct, frozen=True):
     system: msgspec.Raw = _ABSENT
     instructions: msgspec.Raw = _ABSENT
     tools: msgspec.Raw = _ABSENT
+    chat_template_kwargs: msgspec.Raw = _ABSENT
+    add_generation_prompt: msgspec.Raw = _ABSENT
+    continue_final_message: msgspec.Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +113,10 @@ class Turn:
     """No answer stands in its messages."""
     wants_reply: bool = False
     """The data path is to keep the answer's bytes (bounded) for `Outcome.reply`."""
+    chain: IndexHashes | None = None
+    """The prompt's block hashes where it was told in blocks; of chunks of bytes likewise."""
     placement: Placement | None = None
     """The last one: source, reason and prediction at once; views and prices when they are read."""
-    chain: IndexHashes | None = None
-    """Hashes of the prompt's blocks, where they are known; the decision log keys them."""
     tried: list[SourceId] = field(default_factory=list)
     sent_s: float | None = None
     first_byte_s: float | None = None
