@@ -73,6 +73,8 @@ def accepted_values(kind: Any) -> str:
         bounds = {"above": metas[0].gt, "at least": metas[0].ge, "at most": metas[0].le}
         words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
         words += [f"beginning with {metas[0].pattern[1:]}"] if metas[0].pattern else []
+        least, most = metas[0].min_length, metas[0].max_length
+        words += [f"of {least} to {most} characters"] if least and most else []
         return " ".join([accepted_values(kind.__origin__), " and ".join(words)]).strip()
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):

@@ -8,6 +8,8 @@ import logging
 import os
 import secrets
 from collections import deque
+from contextlib import suppress
+from errno import ENOSPC
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
@@ -85,9 +87,7 @@ class DecisionLogFile:
     def close(self) -> None:
         """Write the rest and close the file."""
         self.flush()
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._close_stream()
 
     def _put(self, entry: tuple[Placement, IndexHashes | None] | TurnEnd) -> None:
         if len(self._queue) >= MAX_QUEUED:
@@ -98,6 +98,9 @@ class DecisionLogFile:
     def _flush(self) -> None:
         lines = bytearray()
         for _ in range(len(self._queue)):
+            if not self._is_open():  # first: lines refer to what their own file tells
+                self._lose_queue()
+                return
             entry = self._queue.popleft()
             if isinstance(entry, TurnEnd):
                 lines += self._writer.end(entry)
@@ -108,42 +111,48 @@ class DecisionLogFile:
             if self._size + len(lines) >= self._max_bytes:
                 self._write(lines)
                 lines.clear()
-                self._rotate()
+                self._close_stream()
         self._write(lines)
 
+    def _is_open(self) -> bool:
+        """Begin a file where none is open; say whether one is."""
+        if self._stream is None:
+            try:
+                self._begin()
+            except OSError as error:
+                self._warn(error)
+        return self._stream is not None
+
     def _write(self, lines: bytearray) -> None:
-        if not lines:
+        if not lines or self._stream is None:
             return
         try:
-            if self._stream is None:
-                self._begin()
-            assert self._stream is not None
-            self._stream.write(lines)
-            self._stream.flush()
+            num_written = self._stream.write(lines)
+            if num_written < len(lines):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))  # noqa: TRY301 - as the next one would
             self._size += len(lines)
         except OSError as error:
-            self._lose(lines, error)
+            self._warn(error)
+            self.num_lost += lines.count(b"\n")
+            with suppress(OSError):
+                self._stream.truncate(self._size)  # half a line could not be read
+            self._close_stream()
 
-    def _rotate(self) -> None:
-        try:
-            self._begin()
-        except OSError as error:
-            self._lose(bytearray(), error)
+    def _lose_queue(self) -> None:
+        self.num_lost += len(self._queue)
+        self._queue.clear()
 
-    def _lose(self, lines: bytearray, error: OSError) -> None:
-        """Begin a new file with the next write: what was written of these lines cannot be read."""
+    def _warn(self, error: OSError) -> None:
         if self.num_lost == 0:
             logger.warning("the decision log cannot be written: %s", error.strerror)
-        self.num_lost += lines.count(b"\n")
+
+    def _close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def _begin(self) -> None:
         """Move older files on and open a new one, readable by its owner only."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
         if self._file.exists():
             for number in range(self._num_files - 1, 0, -1):
                 older = self._numbered(number)
