@@ -25,11 +25,11 @@ class Serving:
     def __init__(self, folder, *options):
         self.folder, ready = folder, folder / "ready.json"
         self.log_file = folder / "decisions.jsonl"
-        self.said = (folder / "said").open("w+")
         command = [sys.executable, "-m", "warmturn", "serve", "--port", "0", "--admin-port", "0"]
         command += ["--stop-with-stdin", "--json", str(ready)]
         command += ["--decision-log", str(self.log_file), *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=self.said)
+        with (folder / "said").open("w") as said:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said)
         deadline = time.monotonic() + START_S
         while not (ready.exists() and ready.read_text().endswith("}\n")):
             assert self.process.poll() is None, self.words()
@@ -40,8 +40,7 @@ class Serving:
         self.model = self.facts["models"][0]
 
     def words(self):
-        self.said.seek(0)
-        return self.said.read()
+        return (self.folder / "said").read_text()
 
     def client(self, tenant=None, session=None):
         headers = {"x-tenant": tenant, "x-session-id": session}
@@ -54,9 +53,11 @@ class Serving:
         )
 
     def ask(self, messages, tenant=None, session=None, **fields):
-        return self.client(tenant, session).chat.completions.create(
-            model=self.model, messages=messages, temperature=0, max_tokens=4, **fields
-        )
+        with self.client(tenant, session) as client:
+            answer = client.chat.completions.create(
+                model=self.model, messages=messages, temperature=0, max_tokens=4, **fields
+            )
+            return list(answer) if fields.get("stream") else answer
 
     def engines(self):
         children = psutil.Process(self.process.pid).children(recursive=True)
@@ -68,7 +69,11 @@ class Serving:
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(timeout=60)
+        try:
+            return self.process.wait(timeout=60)
+        finally:
+            self.admin.close()
+            self.process.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +115,11 @@ def test_later_turns_of_the_official_client_find_their_blocks(serving):
 
 def test_a_stream_ends_as_the_client_asked(serving):
     messages = [{"role": "user", "content": "Stream, please."}]
-    chunks = list(serving.ask(messages, "streamer", stream=True))
+    chunks = serving.ask(messages, "streamer", stream=True)
     assert all(chunk.choices for chunk in chunks)  # usage was asked for by the gateway only
     assert chunks[-1].choices[0].finish_reason is not None
     options = {"include_usage": True}
-    chunks = list(serving.ask(messages, "streamer", stream=True, stream_options=options))
+    chunks = serving.ask(messages, "streamer", stream=True, stream_options=options)
     assert chunks[-1].usage.prompt_tokens > 0
 
 
@@ -136,7 +141,8 @@ def test_a_request_is_explained_on_the_command_line(serving, tmp_path):
     found = json.loads(shown.stdout)
     assert {one["replica"] for one in found["candidates"]} == {"embedded-0", "embedded-1"}
     assert found["is_salted"]
-    assert "prefill_ms" in shown.stderr
+    assert "prefill" in shown.stderr
+    assert "embedded-1/0" in shown.stderr
 
 
 def test_a_killed_engine_is_left_at_once_and_started_again(serving):

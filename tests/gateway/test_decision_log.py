@@ -140,7 +140,7 @@ def test_a_queue_nobody_empties_is_bounded(tmp_path, monkeypatch):
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path):
-    with pytest.raises(InvalidInput, match="decision_log.file"):
+    with pytest.raises(InvalidInput, match=r"decision_log\.file"):
         log_file(tmp_path / "none" / "log")
 
 

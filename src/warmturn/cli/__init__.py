@@ -11,6 +11,7 @@ import typer
 from warmturn import __version__
 from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
+from warmturn.cli.demo_fleet import demo_fleet as _demo_fleet
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.model import app as _model
 from warmturn.cli.replay import replay as _replay
@@ -31,6 +32,7 @@ app.command("engine")(_engine)
 app.command("serve")(_serve)
 app.command("demo")(_demo)
 app.command("check")(_check)
+app.command("demo-fleet")(_demo_fleet)
 app.command("replay")(_replay)
 app.add_typer(_route, name="route")
 app.add_typer(_model, name="model")

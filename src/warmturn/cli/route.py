@@ -112,16 +112,15 @@ def _print(data: dict[str, Any], console: Any) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    terms = sorted({name for one in data["candidates"] for name in one["terms"]})
-    table = Table("candidate", "price", "why", *terms, box=None, pad_edge=False)
+    names = {name for one in data["candidates"] for name, value in one["terms"].items() if value}
+    terms = sorted(names) + ["believed_tokens", "smoothed_requests"]
+    shown = {"believed_tokens": "held", "smoothed_requests": "load"}
+    headings = [shown.get(name, name.removesuffix("_ms")) for name in terms]
+    table = Table("candidate", "price", "why", *headings, box=None, pad_edge=False)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
-    for column, word in {"held": "believed_tokens", "load": "smoothed_requests"}.items():
-        table.add_column(column, justify="right")
-        terms.append(word)
     for one in data["candidates"]:
-        price = "-" if one["price"] is None else f"{one['price']:,.1f}"
-        values = [one["terms"].get(name, one.get(name)) for name in terms]
-        cells = ["-" if value is None else f"{value:,.1f}" for value in values]
+        values = [one["price"], *(one["terms"].get(name, one.get(name)) for name in terms)]
+        price, *cells = ("-" if value is None else f"{value:,.1f}" for value in values)
         table.add_row(f"{one['replica']}/{one['rank']}", price, one["reason"], *cells)
     console.print(table)

@@ -5,8 +5,6 @@ import gc
 import logging
 import os
 import signal
-import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from warmturn.cli.output import check_json_target, write_json
+from warmturn.cli.stopping import stop_when_stdin_ends
 from warmturn.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def serve(
         raise InvalidInput("--model and --engine-option are for --embedded N; give that as well")
     engines = None if embedded is None else _Engines.asked(embedded, model, engine_option or [])
     if stop_with_stdin:
-        threading.Thread(target=_stop_with_stdin, daemon=True).start()
+        stop_when_stdin_ends()
     reload = None if config is None else load
     _run(_serve(settings, engines, reload, json_file))
 
@@ -330,13 +329,6 @@ def _reload_on_hangup(gateway: "Gateway") -> None:
         task.add_done_callback(tasks.discard)
 
     loop.add_signal_handler(signal.SIGHUP, start)
-
-
-def _stop_with_stdin() -> None:
-    """Stop when whoever holds the other end of the pipe is gone, however it went."""
-    while sys.stdin.buffer.read(4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
