@@ -113,7 +113,7 @@ def _print(data: dict[str, Any], console: Any) -> None:
         soft_wrap=True,
     )
     names = {name for one in data["candidates"] for name, value in one["terms"].items() if value}
-    terms = sorted(names) + ["believed_tokens", "smoothed_requests"]
+    terms = [*sorted(names), "believed_tokens", "smoothed_requests"]
     shown = {"believed_tokens": "held", "smoothed_requests": "load"}
     headings = [shown.get(name, name.removesuffix("_ms")) for name in terms]
     table = Table("candidate", "price", "why", *headings, box=None, pad_edge=False)

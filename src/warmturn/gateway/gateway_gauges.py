@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from warmturn.fleet import SourceState
 from warmturn.gateway.data_path import DataPath
 from warmturn.gateway.decision_log import DecisionLogFile
 from warmturn.gateway.gateway_metrics import Gauge, Gauges
@@ -41,13 +42,13 @@ def gauges_of(
         sessions = float(len(steering.dispatcher.bindings))
         yield "sessions", "Sessions that have a place here.", {}, sessions
         errors = float(steering.num_routing_errors)
-        yield "routing_errors", "Decisions that failed; affinity made them.", {}, errors
+        yield "routing_errors_total", "Decisions that failed; affinity made them.", {}, errors
         for name, count in data_path_counts(data_path).items():
             meaning = "Counts of the data path since the start, by what was counted."
-            yield "data_path_count", meaning, {"what": name}, float(count)
+            yield "data_path_total", meaning, {"what": name}, float(count)
         if decision_log is not None:
             lost = float(decision_log.num_lost)
-            yield "decision_log_lost", "Log entries that were not written.", {}, lost
+            yield "decision_log_lost_total", "Log entries that were not written.", {}, lost
 
     return gauges
 
@@ -77,6 +78,12 @@ def _of_source(status: ReplicaStatus) -> Iterator[Gauge]:
     yield "replica_session_tokens", "Tokens of the sessions bound there.", labels, tokens
     share = status.delivered_share
     yield "replica_delivered_share", "Recent share of expected hits that came.", labels, share
+    blocks = float(status.index_blocks)
+    yield "replica_index_blocks", "Blocks the index believes to be there.", labels, blocks
+    for state in SourceState if status.events is not None else ():
+        is_it = float(status.events == state)
+        by_state = {**labels, "state": str(state)}
+        yield "replica_events", "1 for the state of its events.", by_state, is_it
     if status.capacity_tokens is not None:
         capacity = float(status.capacity_tokens)
         yield "replica_capacity_tokens", "Tokens its pool holds.", labels, capacity

@@ -215,13 +215,13 @@ class _Families(Collector):
 
 
 def _gauge_families(gauges: Iterable[Gauge]) -> Iterator[Metric]:
-    families: dict[str, GaugeMetricFamily] = {}
+    """A name that ends in `_total` is a counter that somebody else keeps."""
+    families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
     for name, meaning, labels, value in gauges:
         family = families.get(name)
         if family is None:
-            family = families[name] = GaugeMetricFamily(
-                f"warmturn_{name}", meaning, labels=tuple(labels)
-            )
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = families[name] = kind(f"warmturn_{name}", meaning, labels=tuple(labels))
         family.add_metric(tuple(labels.values()), value)
     yield from families.values()
 
