@@ -9,6 +9,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
+from warmturn.cache.events import AllBlocksCleared, BlockRemoved, BlockStored, encode_batch
 from warmturn.fleet import (
     Beliefs,
     Expectation,
@@ -19,6 +22,7 @@ from warmturn.fleet import (
     ReplayRequest,
     SourceId,
     chunk_chain,
+    index_chain,
 )
 from warmturn.fleet.beliefs import CHUNK_BYTES
 from warmturn.gateway.prompt_state import PromptState
@@ -29,7 +33,7 @@ from warmturn.gateway.turns import Call
 from warmturn.router import PrefixHit, hit_of
 from warmturn.types import ReplicaId
 
-__all__ = ["PromptBeliefs", "ToldPrompt"]
+__all__ = ["PromptBeliefs", "ToldPrompt", "warm_up"]
 
 COLD_WAIT_S = 0.005
 """How long a request waits for the thread: some 3,000 tokens; longer ones are told by bytes."""
@@ -282,6 +286,23 @@ class PromptBeliefs:
                 continue
             for consumer in self.consumers(replica):
                 consumer.replay_ended(request, answered=False)
+
+
+def warm_up() -> None:
+    """Compile, or load, what works on tables, which would stop the event loop at its first use."""
+    chain = index_chain(np.arange(64, dtype=np.int32), IndexScope(), block_size=16)
+    beliefs, prompt = Beliefs(), PromptBlocks(64, {16: chain})
+    guessed, announcing = SourceId(ReplicaId("guessed")), SourceId(ReplicaId("announcing"))
+    beliefs.add_source(guessed, announces=False, block_size=16, capacity_tokens=32)
+    beliefs.add_source(announcing, announces=True)
+    tokens = np.arange(16, dtype=np.int32)
+    events = (BlockStored((1,), None, tokens, 16), BlockRemoved((1,)), AllBlocksCleared())
+    batch = encode_batch(events, timestamp_s=0.0)
+    beliefs.consumer.receive(announcing.replica, 0, batch)
+    for now in (0.0, 1.0):
+        beliefs.routed(guessed, prompt, now=now)
+    beliefs.matches(prompt, now=2.0).of(guessed)
+    beliefs.forget(guessed)
 
 
 def _text_of(call: Call) -> bytes:

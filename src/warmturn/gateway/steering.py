@@ -16,8 +16,9 @@ from typing import NoReturn
 
 from warmturn.fleet import SourceId
 from warmturn.gateway.admission import Caller, Callers, has_answer
+from warmturn.gateway.event_feed import EventFeed
 from warmturn.gateway.metrics_reading import ReplicaMetrics
-from warmturn.gateway.prompt_beliefs import PromptBeliefs, ToldPrompt
+from warmturn.gateway.prompt_beliefs import PromptBeliefs, ToldPrompt, warm_up
 from warmturn.gateway.replica_spec import ReplicaSpec
 from warmturn.gateway.replica_status import ReplicaStatus, SessionStatus, replica_status
 from warmturn.gateway.served_models import ServedModel, ServedModels
@@ -123,6 +124,8 @@ class GatewaySteering:
         self._bytes_per_token = _BYTES_PER_TOKEN
         self._headers: dict[tuple[SourceId, str], bytes] = {}
         self._fallback = Affinity()
+        if self.dispatcher.wants_hits:
+            warm_up()
 
     # --- the data path's questions ---------------------------------------------------------------
 
@@ -222,6 +225,25 @@ class GatewaySteering:
         self._specs[spec.replica] = spec
         self._lives[spec.replica] = _Life()
         self.prompts.add_replica(spec)
+
+    def event_feed(self, replica: ReplicaId) -> EventFeed | None:
+        """Return a feed for a replica that publishes; it is to be started, and closed before it goes.
+
+        Raises `InvalidInput` for an endpoint that has no place for all ranks.
+        """
+        spec = self._specs[replica]
+        consumers = self.prompts.consumers(replica)
+        if spec.events_endpoint is None or not consumers:
+            return None
+        feed = EventFeed(
+            replica,
+            consumers[0],
+            endpoint=spec.events_endpoint,
+            replay_endpoint=spec.replay_endpoint,
+            num_ranks=spec.num_ranks,
+        )
+        self.prompts.ask_replays_through(replica, feed.ask)
+        return feed
 
     def remove_replica(self, replica: ReplicaId) -> None:
         """Forget a replica; its sessions are placed anew. Unknown ones are no error."""
