@@ -8,6 +8,7 @@ import inspect
 import sys
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 from warmturn.gateway.config import Config
@@ -49,7 +50,7 @@ def _reasons(part: type) -> dict[str, str]:
     body = ast.parse(inspect.getsource(part)).body[0].body
     return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
 

@@ -116,6 +116,7 @@ class Gateway:
             self.admin_port = await stack.enter_async_context(self._admin())
             listen = self._config.listen
             stack.push_async_callback(self.data_path.close)
+            stack.push_async_callback(self._fleet.close)
             stack.push_async_callback(self.membership.close)
             await self.membership.start(self._all_replicas(self._config))
             self.port = await self.data_path.start(listen.host, listen.port)
