@@ -94,6 +94,9 @@ def test_metrics_are_what_was_sent():
             assert metrics.total("prompt_tokens") == 160
             assert metrics.total("delivered_cached_tokens") in (64, 96)  # a and b on one, or not
             assert metrics.total("shadow_decisions") == 4
+            (shadow,) = (await gateway.get("/warmturn/shadow"))["shadows"]
+            assert (shadow["policy"], shadow["num_decisions"]) == ("round_robin", 4)
+            assert shadow["num_kept"] == 2 > shadow["num_kept_by_shadow"]
             text = (await gateway.admin.get("/metrics")).text
             assert 'warmturn_time_to_first_byte_seconds_count{policy="price"} 4.0' in text
 

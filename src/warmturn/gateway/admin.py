@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -24,6 +24,7 @@ from warmturn.gateway.admin_guard import AdminGuard, error_response
 from warmturn.gateway.config import ReplicaPart
 from warmturn.gateway.config_file import part_of
 from warmturn.gateway.explaining import call_of, explanation_data
+from warmturn.gateway.gateway_metrics import GatewayMetrics
 from warmturn.gateway.membership import Member, Membership
 from warmturn.gateway.recent import RecentDecisions
 from warmturn.gateway.steering import GatewaySteering
@@ -46,7 +47,7 @@ class AdminParts:
     steering: GatewaySteering
     membership: Membership
     recent: RecentDecisions
-    registry: CollectorRegistry
+    metrics: GatewayMetrics
     reload: Callable[[], Awaitable[dict[str, Any]]]
     """Reads the configuration file again; returns what changed."""
     is_ready: Callable[[], bool]
@@ -63,6 +64,7 @@ def create_admin_app(parts: AdminParts, *, token: str | None) -> Starlette:
             Route("/metrics", admin.metrics),
             Route("/warmturn/sessions/{session}", admin.session),
             Route("/warmturn/decisions", admin.decisions),
+            Route("/warmturn/shadow", admin.shadow),
             Route("/warmturn/explain", admin.explain, methods=["POST"]),
             Route("/warmturn/reload", admin.reload, methods=["POST"]),
             Route("/warmturn/replicas", admin.replicas, methods=["GET"]),
@@ -99,7 +101,7 @@ class _Admin:
 
     async def metrics(self, _: Request) -> Response:
         """GET /metrics."""
-        text = generate_latest(self._parts.registry)
+        text = generate_latest(self._parts.metrics.registry)
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def session(self, request: Request) -> Response:
@@ -131,6 +133,10 @@ class _Admin:
             session=query.get("session"), replica=query.get("replica"), limit=int(limit)
         )
         return _json({"decisions": found})
+
+    async def shadow(self, _: Request) -> Response:
+        """GET /warmturn/shadow: what the shadow policy would have done, and gained."""
+        return _json({"shadows": self._parts.metrics.shadow_report()})
 
     async def explain(self, request: Request) -> Response:
         """POST /warmturn/explain: what would be done with a request, and why; nothing is done."""

@@ -8,7 +8,7 @@ what each means. No label holds anything a client chose: models are those the ga
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -134,6 +134,34 @@ class GatewayMetrics:
     def total(self, name: str) -> int:
         """Return one counter over all its labels."""
         return sum(self.counts[name].values())
+
+    def shadow_report(self) -> list[dict[str, Any]]:
+        """Return what shadow policies would have done so far, beside what was done.
+
+        Judged on the same views: had one of them been in charge, loads and caches would have
+        become different ones.
+        """
+        counts = self.counts
+        later, kept = self.total("later_turns"), self.total("kept_turns")
+        found = []
+        for (policy,), tokens in counts["shadow_predicted_tokens"].items():
+            agreed = counts["shadow_decisions"][policy, "yes"]
+            differed = counts["shadow_decisions"][policy, "no"]
+            chosen_tokens = counts["chosen_predicted_tokens"][(policy,)]
+            found.append(
+                {
+                    "policy": policy,
+                    "num_decisions": agreed + differed,
+                    "num_agreed": agreed,
+                    "num_later_turns": later,
+                    "num_kept": kept,
+                    "num_kept_by_shadow": counts["shadow_kept_turns"][(policy,)],
+                    "predicted_tokens": chosen_tokens,
+                    "predicted_tokens_by_shadow": tokens,
+                    "gained_tokens": tokens - chosen_tokens,
+                }
+            )
+        return found
 
     def _count_shadow(self, placement: Placement) -> None:
         shadow = placement.shadow

@@ -211,6 +211,11 @@ class Gateway:
         self._is_ready = False
         if not await self.data_path.drain(DRAIN_S):
             logger.warning("requests were still in flight after %.0f s and are cut", DRAIN_S)
+        for one in self.metrics.shadow_report():
+            logger.info(
+                "shadow policy %s agreed in %d of %d decisions, and would have found %+d tokens",
+                *(one["policy"], one["num_agreed"], one["num_decisions"], one["gained_tokens"]),
+            )
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[int]:
@@ -221,7 +226,7 @@ class Gateway:
                 self.steering,
                 self.membership,
                 self._recent,
-                self.metrics.registry,
+                self.metrics,
                 reload=self.reload,
                 is_ready=lambda: self._is_ready,
             ),
