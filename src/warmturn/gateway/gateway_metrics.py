@@ -8,6 +8,7 @@ what each means. No label holds anything a client chose: models are those the ga
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -20,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from warmturn.gateway.turns import Outcome, Turn
-from warmturn.router import Placement
+from warmturn.router import Decision, Placement
 
 __all__ = ["GatewayMetrics", "Gauge", "Gauges"]
 
@@ -62,7 +63,13 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.counts: dict[str, dict[_Labels, int]] = {name: defaultdict(int) for name in _COUNTERS}
+        self._places: dict[tuple[str, str, str], int] = {}  # by policy, reason, session source
+        self._ends: dict[tuple[str, str, int], int] = {}  # by API, ending, status
+        self._replicas: dict[str, _OfReplica] = {}
+        self._moves: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._retries: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._reexecutions: defaultdict[tuple[str], int] = defaultdict(int)
+        self._shadows: dict[str, _OfShadow] = {}
         self._ttfb: dict[str, _Histogram] = {}
         self._gauges: list[Gauges] = []
         self._refusals: list[Callable[[], Mapping[int, int]]] = []
@@ -79,26 +86,22 @@ class GatewayMetrics:
     def placed(self, turn: Turn, now: float) -> None:
         """Count where it goes and what that means to its session."""
         del now
-        placement, counts = turn.placement, self.counts
+        placement = turn.placement
         if placement is None or placement.source is None:
             return
-        counts["placements"][(placement.source.replica,)] += 1
+        self._of(placement.source.replica).placements += 1
         if len(turn.tried) > 1:
             return  # a retry: the session's move was counted with the first
-        counts["session_sources"][(turn.session.source,)] += 1
-        policy = (placement.policy,)
-        if placement.reason != "new":
-            counts["later_turns"][policy] += 1
-            if placement.reason == "kept":
-                counts["kept_turns"][policy] += 1
-            else:
-                counts["moves"][placement.policy, _why_moved(placement)] += 1
-        self._count_shadow(placement)
+        policy, reason, source = placement.policy, placement.reason, turn.session.source
+        self._places[policy, reason, source] = self._places.get((policy, reason, source), 0) + 1
+        if reason == "moved":
+            self._moves[policy, _why_moved(placement)] += 1
+        if placement.shadow is not None:
+            self._count_shadow(placement, placement.shadow)
 
     def first_byte(self, turn: Turn, now: float) -> None:
         """Measure from the arrival of the call: queueing in the gateway counts."""
-        placement = turn.placement
-        policy = placement.policy if placement is not None else "none"
+        policy = turn.placement.policy if turn.placement is not None else "none"
         histogram = self._ttfb.get(policy)
         if histogram is None:
             histogram = self._ttfb[policy] = _Histogram(_TTFB_S)
@@ -107,29 +110,54 @@ class GatewayMetrics:
     def failed(self, turn: Turn, why: str, now: float) -> None:
         """Count a try that failed before its first byte."""
         del now
-        source = turn.source
-        replica = source.replica if source is not None else "none"
-        self.counts["retries"][replica, why] += 1
+        replica = "none" if turn.source is None else turn.source.replica
+        self._retries[replica, why] += 1
         if turn.sent_s is not None and why != "connect":
-            self.counts["reexecutions"][(replica,)] += 1
+            self._reexecutions[replica,] += 1
 
     def ended(self, turn: Turn, outcome: Outcome, now: float) -> None:
         """Count the end of a turn, and what its answer said."""
         del now
-        counts = self.counts
-        counts["turns"][turn.call.api, outcome.ending] += 1
-        counts["answers"][(str(outcome.status),)] += 1
-        source, usage, placement = turn.source, outcome.usage, turn.placement
-        if source is None or usage is None or placement is None:
+        end = turn.call.api, outcome.ending, outcome.status
+        self._ends[end] = self._ends.get(end, 0) + 1
+        placement, usage = turn.placement, outcome.usage
+        if usage is None or placement is None or placement.source is None:
             return
-        replica = (source.replica,)
-        counts["prompt_tokens"][replica] += usage.prompt_tokens or 0
-        counts["completion_tokens"][replica] += usage.completion_tokens or 0
+        of = self._of(placement.source.replica)
+        of.prompt_tokens += usage.prompt_tokens or 0
+        of.completion_tokens += usage.completion_tokens or 0
         if usage.cached_tokens is None:
-            counts["silent_answers"][replica] += 1
+            of.silent_answers += 1
         else:
-            counts["predicted_cached_tokens"][replica] += placement.predicted_tokens
-            counts["delivered_cached_tokens"][replica] += usage.cached_tokens
+            of.predicted_cached_tokens += placement.predicted_tokens
+            of.delivered_cached_tokens += usage.cached_tokens
+
+    @property
+    def counts(self) -> dict[str, dict[_Labels, int]]:
+        """All counters, by name and labels; added up from what was counted."""
+        counts: dict[str, dict[_Labels, int]] = {name: defaultdict(int) for name in _COUNTERS}
+        for (policy, reason, source), count in list(self._places.items()):
+            counts["session_sources"][(source,)] += count
+            if reason != "new":
+                counts["later_turns"][(policy,)] += count
+            if reason == "kept":
+                counts["kept_turns"][(policy,)] += count
+        for (api, ending, status), count in list(self._ends.items()):
+            counts["turns"][api, ending] += count
+            counts["answers"][(str(status),)] += count
+        for replica, of_replica in list(self._replicas.items()):
+            for name in _OfReplica.__slots__:
+                counts[name][(replica,)] = getattr(of_replica, name)
+        for policy, shadow in list(self._shadows.items()):
+            counts["shadow_decisions"][policy, "yes"] = shadow.num_agreed
+            counts["shadow_decisions"][policy, "no"] = shadow.num_decisions - shadow.num_agreed
+            counts["shadow_kept_turns"][(policy,)] = shadow.num_kept
+            counts["shadow_predicted_tokens"][(policy,)] = shadow.predicted_tokens
+            counts["chosen_predicted_tokens"][(policy,)] = shadow.chosen_tokens
+        counts["moves"] |= self._moves
+        counts["retries"] |= self._retries
+        counts["reexecutions"] |= self._reexecutions
+        return counts
 
     def total(self, name: str) -> int:
         """Return one counter over all its labels."""
@@ -141,43 +169,41 @@ class GatewayMetrics:
         Judged on the same views: had one of them been in charge, loads and caches would have
         become different ones.
         """
-        counts = self.counts
         later, kept = self.total("later_turns"), self.total("kept_turns")
-        found = []
-        for (policy,), tokens in counts["shadow_predicted_tokens"].items():
-            agreed = counts["shadow_decisions"][policy, "yes"]
-            differed = counts["shadow_decisions"][policy, "no"]
-            chosen_tokens = counts["chosen_predicted_tokens"][(policy,)]
-            found.append(
-                {
-                    "policy": policy,
-                    "num_decisions": agreed + differed,
-                    "num_agreed": agreed,
-                    "num_later_turns": later,
-                    "num_kept": kept,
-                    "num_kept_by_shadow": counts["shadow_kept_turns"][(policy,)],
-                    "predicted_tokens": chosen_tokens,
-                    "predicted_tokens_by_shadow": tokens,
-                    "gained_tokens": tokens - chosen_tokens,
-                }
-            )
+        return [
+            {
+                "policy": policy,
+                "num_decisions": shadow.num_decisions,
+                "num_agreed": shadow.num_agreed,
+                "num_later_turns": later,
+                "num_kept": kept,
+                "num_kept_by_shadow": shadow.num_kept,
+                "predicted_tokens": shadow.chosen_tokens,
+                "predicted_tokens_by_shadow": shadow.predicted_tokens,
+                "gained_tokens": shadow.predicted_tokens - shadow.chosen_tokens,
+            }
+            for policy, shadow in self._shadows.items()
+        ]
+
+    def _of(self, replica: str) -> "_OfReplica":
+        found = self._replicas.get(replica)
+        if found is None:
+            found = self._replicas[replica] = _OfReplica()
         return found
 
-    def _count_shadow(self, placement: Placement) -> None:
-        shadow = placement.shadow
-        if shadow is None:
-            return
-        counts, policy = self.counts, (shadow.policy,)
-        agrees = "yes" if shadow.source == placement.source else "no"
-        counts["shadow_decisions"][shadow.policy, agrees] += 1
-        counts["shadow_kept_turns"][policy] += shadow.reason == "kept"
-        counts["shadow_predicted_tokens"][policy] += shadow.predicted_tokens
-        counts["chosen_predicted_tokens"][policy] += placement.predicted_tokens
+    def _count_shadow(self, placement: Placement, shadow: Decision) -> None:
+        counts = self._shadows.setdefault(shadow.policy, _OfShadow())
+        counts.num_decisions += 1
+        counts.num_agreed += shadow.source == placement.source
+        counts.num_kept += shadow.reason == "kept"
+        counts.predicted_tokens += shadow.predicted_tokens
+        counts.chosen_tokens += placement.predicted_tokens
 
     def _families(self) -> Iterator[Metric]:
+        counts = self.counts
         for name, (meaning, labels) in _COUNTERS.items():
             family = CounterMetricFamily(f"warmturn_{name}", meaning, labels=labels)
-            for values, count in list(self.counts[name].items()):
+            for values, count in counts[name].items():
                 family.add_metric(values, count)
             yield family
         yield self._refusal_family()
@@ -208,6 +234,27 @@ class GatewayMetrics:
         if later := self.total("later_turns"):
             family.add_metric((), self.total("kept_turns") / later)
         return family
+
+
+@dataclass(slots=True)
+class _OfReplica:
+    """Counters with the label `replica` alone, under their names."""
+
+    placements: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    silent_answers: int = 0
+    predicted_cached_tokens: int = 0
+    delivered_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class _OfShadow:
+    num_decisions: int = 0
+    num_agreed: int = 0
+    num_kept: int = 0
+    predicted_tokens: int = 0
+    chosen_tokens: int = 0
 
 
 class _Histogram:

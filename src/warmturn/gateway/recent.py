@@ -3,12 +3,10 @@
 Of a turn only what can be shown is kept: no body, no header, no salt.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from warmturn.gateway.turns import Outcome, Turn
+from warmturn.gateway.turns import Ending, Outcome, Turn, Usage
 from warmturn.router import Decision, Placement
 
 __all__ = ["RecentDecisions", "decision_data"]
@@ -17,39 +15,34 @@ DEFAULT_SIZE = 256
 """Turns. Their views are kept to show prices, some kilobytes each, so a few hundred."""
 
 
-@dataclass(slots=True)
-class _Recent:
-    placement: Placement
-    session_source: str
-    api: str
-    model: str | None
-    failures: tuple[str, ...] = ()
-    outcome: Outcome | None = None
-    ttft_s: float | None = None
+_Placed: TypeAlias = tuple[Placement, str, str, str | None]
+"""Placement, what named the session, API, model."""
+_Ended: TypeAlias = tuple[int, Ending, int, Usage | None, float | None]
+"""Number of the turn, ending, status, usage, time to the first byte."""
 
 
 class RecentDecisions:
-    """A `TurnObserver` that remembers the last turns, each with its last decision."""
+    """A `TurnObserver` that remembers the last turns, each with its last decision.
+
+    Rings: a turn's number modulo their size is its place, so that looking on is two assignments.
+    """
 
     def __init__(self, *, unix_offset_s: float, size: int = DEFAULT_SIZE) -> None:
         """`unix_offset_s`: Unix time less the gateway's clock."""
         self._unix_offset_s, self._size = unix_offset_s, size
-        self._recent: OrderedDict[int, _Recent] = OrderedDict()  # by number, oldest first
+        self._placed: list[_Placed | None] = [None] * size
+        self._ended: list[_Ended | None] = [None] * size
+        self._failures: dict[int, list[str]] = {}
 
     def placed(self, turn: Turn, now: float) -> None:
         """Remember where it goes."""
         del now
         placement = turn.placement
-        if placement is None:
-            return
-        known = self._recent.get(turn.number)
-        if known is not None:
-            known.placement = placement
-            return
-        api, source = turn.call.api, turn.session.source
-        self._recent[turn.number] = _Recent(placement, source, api, turn.model)
-        if len(self._recent) > self._size:
-            self._recent.popitem(last=False)
+        if placement is not None:
+            self._placed[turn.number % self._size] = (
+                *(placement, turn.session.source),
+                *(turn.call.api, turn.model),
+            )
 
     def first_byte(self, turn: Turn, now: float) -> None:
         """Nothing to remember: the end tells it."""
@@ -57,33 +50,31 @@ class RecentDecisions:
     def failed(self, turn: Turn, why: str, now: float) -> None:
         """Remember what went wrong where."""
         del now
-        known = self._recent.get(turn.number)
-        if known is not None:
-            known.failures += (f"{turn.source}: {why}",)
+        self._failures.setdefault(turn.number, []).append(f"{turn.source}: {why}")
+        if len(self._failures) > self._size:
+            del self._failures[next(iter(self._failures))]
 
     def ended(self, turn: Turn, outcome: Outcome, now: float) -> None:
         """Remember what came of it, without the reply."""
         del now
-        known = self._recent.get(turn.number)
-        if known is None:
-            return
-        known.outcome = Outcome(outcome.ending, outcome.status, outcome.usage)
-        if turn.sent_s is not None and turn.first_byte_s is not None:
-            known.ttft_s = turn.first_byte_s - turn.sent_s
+        sent_s, first_s = turn.sent_s, turn.first_byte_s
+        ttft_s = None if sent_s is None or first_s is None else first_s - sent_s
+        ended = turn.number, outcome.ending, outcome.status, outcome.usage, ttft_s
+        self._ended[turn.number % self._size] = ended
 
     def listed(
         self, *, session: str | None = None, replica: str | None = None, limit: int = 50
     ) -> list[dict[str, Any]]:
         """Return decisions as JSON data, newest first, with prices and reasons."""
         found: list[dict[str, Any]] = []
-        for number in reversed(self._recent):
-            recent = self._recent[number]
-            placement = recent.placement
+        recent = [entry for entry in self._placed if entry is not None]
+        for entry in sorted(recent, key=lambda entry: -entry[0].number):
+            placement = entry[0]
             if session is not None and placement.session != session:
                 continue
             if replica is not None and _replica_of(placement) != replica:
                 continue
-            found.append(self._data(number, recent))
+            found.append(self._data(entry))
             if len(found) >= limit:
                 break
         return found
@@ -92,25 +83,29 @@ class RecentDecisions:
         """Yield a session's remembered turns, newest first."""
         yield from self.listed(session=session, limit=self._size)
 
-    def _data(self, number: int, recent: _Recent) -> dict[str, Any]:
-        placement, outcome = recent.placement, recent.outcome
-        usage = None if outcome is None else outcome.usage
+    def _data(self, entry: _Placed) -> dict[str, Any]:
+        placement, session_source, api, model = entry
+        number = placement.number
+        ended = self._ended[number % self._size]
+        ending = status = usage = ttft_s = None
+        if ended is not None and ended[0] == number:
+            _, ending, status, usage, ttft_s = ended
         return {
             "number": number,
             "at_s": placement.placed_s + self._unix_offset_s,
             "session": placement.session,
-            "session_source": recent.session_source,
-            "api": recent.api,
-            "model": recent.model,
-            "failures": list(recent.failures),
+            "session_source": session_source,
+            "api": api,
+            "model": model,
+            "failures": self._failures.get(number, []),
             **decision_data(placement.decision),
             "prompt_tokens": placement.prompt_tokens,
-            "ending": None if outcome is None else outcome.ending,
-            "status": None if outcome is None else outcome.status,
+            "ending": ending,
+            "status": status,
             "answered_prompt_tokens": None if usage is None else usage.prompt_tokens,
             "delivered_cached_tokens": None if usage is None else usage.cached_tokens,
             "completion_tokens": None if usage is None else usage.completion_tokens,
-            "ttft_s": recent.ttft_s,
+            "ttft_s": ttft_s,
             "shadow": None if placement.shadow is None else decision_data(placement.shadow),
         }
 
