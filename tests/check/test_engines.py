@@ -1,6 +1,6 @@
 import pytest
 
-from warmturn.check.cost import cost_of
+from warmturn.cost.reuse import cost_of
 from warmturn.check.engines import ENGINES, default_block_tokens, lost_to
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from warmturn.check.cost import TurnCost, cost_of
+from warmturn.cost.reuse import TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import Lineage, Node, Placement
 from warmturn.check.names import blame_of

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from warmturn.check.causes import Finding
-from warmturn.check.cost import TurnCost
+from warmturn.cost.reuse import TurnCost
 from warmturn.check.lineage import Relation
 from warmturn.check.names import Blame, Level, Verdict
 from warmturn.check.reply import Evidence

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from warmturn.check.cost import HYBRID_BLOCK_TOKENS
+from warmturn.cost.reuse import HYBRID_BLOCK_TOKENS
 from warmturn.check.lineage import MOST_OPEN_REQUESTS
 from warmturn.errors import InvalidInput
 
