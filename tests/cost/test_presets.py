@@ -1,5 +1,7 @@
 """The table of published models, checked against itself: shapes must give the parameters."""
 
+from pathlib import Path
+
 import pytest
 
 from warmturn.cost import KvCost, geometry_of, preset_named, presets
@@ -62,3 +64,23 @@ def test_names_are_found_in_any_case_and_near_ones_are_named():
     assert preset_named("LLaMA-3.1-8B").name == "llama-3.1-8b"
     with pytest.raises(InvalidInput, match=r"near are .*llama-3.1-8b"):
         preset_named("llama-3.1-9b")
+
+
+def test_the_documentation_s_table_is_what_the_code_computes():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "models.md").read_text()
+    assert [row for row in page.splitlines() if row.startswith("| [")] == [
+        row_of(preset) for preset in presets().values()
+    ]
+
+
+def row_of(preset):
+    cost = KvCost(geometry_of(preset.config, name=preset.name))
+    shape = cost.geometry
+    layers = str(shape.num_owning_layers)
+    if shape.num_owning_layers != len(shape.layers):
+        layers += f" of {len(shape.layers)}"
+    if shape.num_owning_window_layers:
+        layers += f", {shape.num_owning_window_layers} windows"
+    figures = (cost.bytes_per_token, cost.window_bytes, cost.state.total, cost.bytes_at(8192))
+    cells = [f"[{preset.name}]({preset.source})", layers, *(f"{n:,}" for n in figures)]
+    return f"| {' | '.join(cells)} |"

@@ -1,5 +1,7 @@
 """Every figure of the founding text, from the code that `warmturn plan` runs."""
 
+import itertools
+
 import pytest
 
 from warmturn.cost import (
@@ -50,7 +52,7 @@ def test_without_reuse_the_total_grows_with_the_square_and_with_reuse_linearly()
 
 
 def differences(values):
-    return [b - a for a, b in zip(values, values[1:], strict=False)]
+    return [b - a for a, b in itertools.pairwise(values)]
 
 
 def test_a_turn_that_hits_waits_for_150_tokens_and_one_that_misses_for_all():

@@ -7,6 +7,7 @@
 Once all windows are full this is `growth * n + constant`. Everything here is exact integers.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -215,4 +216,4 @@ def _stages(layers: tuple[Layer, ...], num_stages: int) -> list[tuple[Layer, ...
     starts = [0]
     for stage in range(num_stages):
         starts.append(starts[-1] + size + (stage < longer))
-    return [layers[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    return [layers[a:b] for a, b in itertools.pairwise(starts)]

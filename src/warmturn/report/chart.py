@@ -64,8 +64,10 @@ def line_chart(
 ) -> str:
     """Return the chart as one SVG document."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+            f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">'
+        ),
         f"<title>{escape(title)}</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
         _text(_LEFT, 18, title, weight="bold"),

@@ -50,8 +50,10 @@ def print_splits(
     lines = [
         (
             f"{int(split.running_share * 100)} % running",
-            f"decode batch of {split.decode_batch:,}, horizon {seconds_text(split.horizon_s)}, "
-            f"{split.idle_conversations:,} idle conversations",
+            (
+                f"decode batch of {split.decode_batch:,}, horizon {seconds_text(split.horizon_s)}, "
+                f"{split.idle_conversations:,} idle conversations"
+            ),
         )
         for split in rows
     ]
