@@ -66,6 +66,12 @@ def test_heads_divide_over_ranks_until_one_is_left(tp, share, copies):
     assert found.num_token_copies == copies
 
 
+def test_heads_that_do_not_divide_leave_one_rank_with_more():
+    three = TWO_HEADS | {"num_attention_heads": 3}
+    found = cost(three, parallelism=Parallelism(2))
+    assert found.bytes_per_token_per_gpu == found.bytes_per_token * 2 / 3
+
+
 def test_a_latent_lies_on_every_rank():
     found = cost(LATENT, parallelism=Parallelism(8))
     assert found.bytes_per_token_per_gpu == found.bytes_per_token == 6 * 576 * 2
