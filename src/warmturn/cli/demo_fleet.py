@@ -52,7 +52,7 @@ def demo_fleet(
         raise MissingExtra(f"the demo ({error.name} is not installed)", extra="all") from error
 
     shape = FleetShape(sessions, turns, system_words, reply_tokens, think_time_s)
-    options = ("--embedded", str(replicas), "--model", model)
+    options: tuple[str, ...] = ("--embedded", str(replicas), "--model", model)
     options += ("--engine-option", f"--num-blocks {num_blocks} --exact-continuation")
     console = Console(stderr=json_file == "-")
     console.print(
