@@ -150,7 +150,11 @@ class PromptRenderer:
         else:
             wants_parts = getattr(template, "content_format", "string") == "openai"
             form = _Form(parses_arguments, wants_parts=wants_parts)
-        return [_in_form(message, form) for message in messages]
+        known = [m.forms.get(form) if type(m) is SharedMessage else None for m in messages]
+        return [
+            _in_form(message, form) if found is None else found
+            for message, found in zip(messages, known, strict=True)
+        ]
 
 
 class _Form(NamedTuple):

@@ -95,7 +95,7 @@ class ChatTemplate:
 
 def _ready(messages: Sequence[Message]) -> list[Any] | None:
     """Return messages that were all made ready before."""
-    return list(messages) if all(type(message) is PlainMessage for message in messages) else None
+    return list(messages) if set(map(type, messages)) == {PlainMessage} else None
 
 
 @lru_cache(maxsize=1)
