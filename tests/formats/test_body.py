@@ -76,7 +76,9 @@ def test_a_path_opens_with_the_field_that_holds_the_value():
 
 _JSON = st.recursive(
     st.text('[]{}"\\a', max_size=4) | st.integers(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
 )
 
 

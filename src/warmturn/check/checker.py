@@ -287,21 +287,21 @@ def _lone_node(request: LoggedRequest) -> Node[Rendered]:
 
 def _turn(placed: Placement[Rendered], **found: Any) -> TurnCheck:
     """Return the turn with what was found; without anything it is clean."""
-    place: dict[str, Any] = dict(
-        request_id=_request_id(placed.node),
-        parent_id=None if placed.parent is None else _request_id(placed.parent),
-        number=placed.node.number,
-        parent_number=None if placed.parent is None else placed.parent.number,
-        source=placed.node.request.source,
-        line=placed.node.request.line,
-        turn=placed.node.turn,
-        relation=placed.relation,
-        verdict="append-only",
-        level=None,
-        cause="none",
-        blame="nobody",
-        are_messages_append_only=None if placed.node.request.messages is None else True,
-    )
+    place: dict[str, Any] = {
+        "request_id": _request_id(placed.node),
+        "parent_id": None if placed.parent is None else _request_id(placed.parent),
+        "number": placed.node.number,
+        "parent_number": None if placed.parent is None else placed.parent.number,
+        "source": placed.node.request.source,
+        "line": placed.node.request.line,
+        "turn": placed.node.turn,
+        "relation": placed.relation,
+        "verdict": "append-only",
+        "level": None,
+        "cause": "none",
+        "blame": "nobody",
+        "are_messages_append_only": None if placed.node.request.messages is None else True,
+    }
     return TurnCheck(**(place | found))
 
 

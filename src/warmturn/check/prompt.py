@@ -137,7 +137,7 @@ class PromptRenderer:
         return template.render(
             self._prepared(prompt.messages, template, parses_arguments=parses_arguments),
             now=prompt.now,
-            tools=list(map(_plain_tool, prompt.tools)) if prompt.tools else None,
+            tools=_plain_tools(prompt.tools) if prompt.tools else None,
             add_generation_prompt=add_generation_prompt,
             **(self._kwargs | kwargs),
         )
@@ -181,6 +181,14 @@ def _made(message: Message, form: _Form) -> Message:
     if form.wants_parts is None:
         return {k: v for k, v in message.items() if k not in form.unread}
     return _served(message, wants_parts=form.wants_parts)
+
+
+def _plain_tools(tools: Sequence[Message]) -> list[Message]:
+    known = [tool.forms.get(None) if type(tool) is SharedMessage else None for tool in tools]
+    return [
+        _plain_tool(tool) if found is None else found
+        for tool, found in zip(tools, known, strict=True)
+    ]
 
 
 def _plain_tool(tool: Message) -> Message:
