@@ -104,17 +104,26 @@ def read_shard(
 
 def in_order(readings: list[Reading]) -> CheckReport:
     """Return the report on all shards together; its conversations lie on disk."""
-    order = ThreadOrder(last_proofs(reading.proofs for reading in readings))
-    totals, conversations = Totals(), Spool[ConversationCheck]()
-    for thread in _merged(readings):
-        conversation = order.place(thread)
+    conversations = _InOrder(readings)
+    totals = Totals()
+    for conversation in conversations:
         totals.add(conversation)
-        conversations.add(conversation, number=conversation.thread)
     return totals.report(conversations)
 
 
-def _merged(readings: list[Reading]) -> Iterator[EndedThread]:
-    return merge(*(reading.threads for reading in readings), key=lambda thread: thread.number)
+class _InOrder:
+    """The conversations of several readings, put in the order of the log each time they are read."""
+
+    def __init__(self, readings: list[Reading]) -> None:
+        self._spools = [reading.threads for reading in readings]
+        self._last_proof_of = last_proofs(reading.proofs for reading in readings)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._spools))
+
+    def __iter__(self) -> Iterator[ConversationCheck]:
+        order = ThreadOrder(self._last_proof_of)
+        return map(order.place, merge(*self._spools, key=lambda thread: thread.number))
 
 
 def _can_fork() -> bool:
