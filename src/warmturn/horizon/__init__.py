@@ -16,7 +16,7 @@ from warmturn.horizon.evidence import (
     residency,
 )
 from warmturn.horizon.exposure import Exposure, TierNeed, exposure, tier_need
-from warmturn.horizon.feedback import LoadModel, SteadyState, fit_load, steady_states
+from warmturn.horizon.feedback import LoadModel, SteadyState, fit_load, steady_state
 from warmturn.horizon.log_estimate import LogEstimate, estimate_from_log
 from warmturn.horizon.metrics_page import (
     EngineFigures,
@@ -58,7 +58,7 @@ __all__ = [
     "prefill_evidence",
     "read_metrics_page",
     "residency",
-    "steady_states",
+    "steady_state",
     "think_report",
     "tier_need",
 ]
