@@ -113,6 +113,18 @@ def test_a_reset_is_seen_and_what_came_after_it_counted():
     assert any("1 restarts" in note for note in found.notes)
 
 
+def test_one_engine_s_reset_leaves_the_others_counters_alone():
+    def both(first, second):
+        return page(queries=100 * first, generated=10 * first) + page(
+            queries=100 * second, generated=10 * second, engine="1"
+        )
+
+    texts = [both(n, m) for n, m in zip((0, 1, 2, 3, 4, 5), (8, 9, 10, 1, 2, 3), strict=True)]
+    found = estimate_horizon(timed(*texts))
+    assert found.num_restarts == 1
+    assert found.new_tokens_per_s == (5 * 110 + 5 * 110) / 50
+
+
 def test_a_restart_between_equal_counters_is_seen_by_the_process_start():
     texts = [page(queries=500, generated=5, start=s) for s in (10, 10, 30, 30, 30)]
     assert estimate_horizon(timed(*texts)).num_restarts == 1

@@ -210,7 +210,7 @@ class _Step:
         hits: float | None = None
         by_engine = {}
         for label, figures in new.engines.items():
-            before = EngineFigures() if is_restart else old.engines.get(label, EngineFigures())
+            before = _before(old, new, label)
             found = _hits(figures, before)
             gone = max(0.0, _looked_up_since(figures, before) - (found or 0.0))
             made = _since(figures.generated_tokens, before.generated_tokens) or 0.0
@@ -222,21 +222,30 @@ class _Step:
 
 
 def _is_restart(old: MetricsPage, new: MetricsPage) -> bool:
+    """Say whether any engine of the page began again."""
+    return any(_is_new_life(old, new, label) for label in new.engines)
+
+
+def _is_new_life(old: MetricsPage, new: MetricsPage, label: str) -> bool:
+    """By the process's start where it is told, else by a counter that fell."""
     if old.start_s is not None and new.start_s is not None:
         return new.start_s > old.start_s
-    pairs = (
-        (old.engines[label].generated_tokens, figures.generated_tokens)
-        for label, figures in new.engines.items()
-        if label in old.engines
-    )
-    return any(a is not None and b is not None and b < a for a, b in pairs)
+    if label not in old.engines:
+        return False
+    before, now = old.engines[label].generated_tokens, new.engines[label].generated_tokens
+    return before is not None and now is not None and now < before
+
+
+def _before(old: MetricsPage, new: MetricsPage, label: str) -> EngineFigures:
+    """Return what an engine's counters grew from: nothing, where it began again."""
+    if _is_new_life(old, new, label):
+        return EngineFigures()
+    return old.engines.get(label, EngineFigures())
 
 
 def _since(now: float | None, before: float | None) -> float | None:
-    """Return a counter's growth; after a reset what it has reached since."""
-    if now is None:
-        return None
-    return now if before is None or now < before else now - before
+    """Return a counter's growth."""
+    return None if now is None else max(0.0, now - (before or 0.0))
 
 
 def _hits(now: EngineFigures, before: EngineFigures) -> float | None:
