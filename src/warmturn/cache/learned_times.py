@@ -120,7 +120,7 @@ class TransferTime:
 class PrefillTime:
     """How long it takes to compute tokens `[start, stop)` of a sequence.
 
-        step_s + s_per_token * tokens + s_per_pair * (tokens attending * tokens attended to)
+    step_s + s_per_token * tokens + s_per_pair * (tokens attending * tokens attended to)
     """
 
     def __init__(self, tokens_per_s: float = 2000.0) -> None:

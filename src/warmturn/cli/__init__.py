@@ -15,6 +15,7 @@ from warmturn.cli.engine import engine as _engine
 from warmturn.cli.horizon import horizon as _horizon
 from warmturn.cli.model import app as _model
 from warmturn.cli.plan import plan as _plan
+from warmturn.cli.probe import app as _probe
 from warmturn.cli.thinktime import thinktime as _thinktime
 from warmturn.errors import CallerError, PeerError
 
@@ -34,6 +35,7 @@ app.command("plan")(_plan)
 app.command("horizon")(_horizon)
 app.command("thinktime")(_thinktime)
 app.add_typer(_model, name="model")
+app.add_typer(_probe, name="probe")
 
 
 def _print_version(wanted: bool) -> None:

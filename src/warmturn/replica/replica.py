@@ -291,9 +291,7 @@ class Replica:
             return
         sequence.is_counted = True
         cached, loaded = sequence.num_cached or 0, dict(sequence.loaded_tokens)
-        self._admitted.append(
-            Admission(sequence.request_id, sequence.num_prompt, cached, loaded)
-        )
+        self._admitted.append(Admission(sequence.request_id, sequence.num_prompt, cached, loaded))
 
     def _admit(self, sequence: Sequence, now: float) -> bool:
         """Give a waiting sequence its blocks; False for "not now"."""

@@ -9,7 +9,6 @@ own `maxmemory-policy` (`allkeys-lru` suits). Every call has a time-out.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from warmturn.cache.record import HEADER_BYTES, Bytes, record_header, record_pro
 from warmturn.cache.transfers import Outcome
 from warmturn.errors import InvalidInput, MissingExtra, PeerError
 from warmturn.types import BlockHash
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 __all__ = ["RedisStore"]
 
