@@ -18,8 +18,8 @@ from typing import Protocol
 import msgspec
 
 from warmturn.errors import CallerError
-from warmturn.fleet import SourceId
-from warmturn.router import Decision
+from warmturn.fleet import IndexHashes, SourceId
+from warmturn.router import Decision, Placement
 from warmturn.session.identity import SessionIdentity
 
 __all__ = [
@@ -62,6 +62,13 @@ class CallFields(msgspec.Struct, frozen=True):
     stream_options: msgspec.Raw = _ABSENT
     cache_salt: msgspec.Raw = _ABSENT
     kv_transfer_params: msgspec.Raw = _ABSENT
+    ec_transfer_params: msgspec.Raw = _ABSENT
+    bootstrap_host: msgspec.Raw = _ABSENT
+    bootstrap_port: msgspec.Raw = _ABSENT
+    bootstrap_room: msgspec.Raw = _ABSENT
+    data_parallel_rank: msgspec.Raw = _ABSENT
+    routed_dp_rank: msgspec.Raw = _ABSENT
+    disagg_prefill_dp_rank: msgspec.Raw = _ABSENT
     prompt_cache_key: msgspec.Raw = _ABSENT
     previous_response_id: msgspec.Raw = _ABSENT
     conversation: msgspec.Raw = _ABSENT
@@ -75,6 +82,9 @@ class CallFields(msgspec.Struct, frozen=True):
     system: msgspec.Raw = _ABSENT
     instructions: msgspec.Raw = _ABSENT
     tools: msgspec.Raw = _ABSENT
+    chat_template_kwargs: msgspec.Raw = _ABSENT
+    add_generation_prompt: msgspec.Raw = _ABSENT
+    continue_final_message: msgspec.Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +120,18 @@ class Turn:
     """No answer stands in its messages."""
     wants_reply: bool = False
     """The data path is to keep the answer's bytes (bounded) for `Outcome.reply`."""
-    decision: Decision | None = None
-    """The last one made for it, with all reasons."""
+    chain: IndexHashes | None = None
+    """The prompt's block hashes where it was told in blocks; of chunks of bytes likewise."""
+    placement: Placement | None = None
+    """The last one: source, reason and prediction at once; views and prices when they are read."""
     tried: list[SourceId] = field(default_factory=list)
     sent_s: float | None = None
     first_byte_s: float | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The last one made for it, with all reasons; makes them where nobody has asked yet."""
+        return None if self.placement is None else self.placement.decision
 
     @property
     def source(self) -> SourceId | None:
@@ -218,7 +235,7 @@ class TurnObserver(Protocol):
     """Looks on. Called by the steering, in this order; must be quick, must not raise."""
 
     def placed(self, turn: Turn, now: float) -> None:
-        """`turn.decision` was made for `turn.source`."""
+        """`turn.placement` was made for `turn.source`; its `decision` costs 50 µs when first read."""
         ...
 
     def first_byte(self, turn: Turn, now: float) -> None:

@@ -1,0 +1,152 @@
+"""A request's JSON body: the fields the gateway looks at, and the few that it sets.
+
+The client's bytes go on unchanged but for fields the gateway owns. An absent one is inserted after
+the first brace; where the client sent one itself, the top level is joined anew from its parts, each
+verbatim, so that no key stands there twice: of two, one parser takes the first, another the last.
+"""
+
+import json
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from warmturn import formats
+from warmturn.gateway.turns import Api, Call, CallFields, Refused, Turn
+
+__all__ = ["edited_body", "read_fields", "wants_usage"]
+
+_decode_fields = msgspec.json.Decoder(CallFields).decode
+_decode_top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.encode
+
+_OWNED = ("cache_salt", "stream_options")
+_PEERS_ONLY = (
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "data_parallel_rank",
+    "routed_dp_rank",
+    "disagg_prefill_dp_rank",
+)
+"""Fields by which engines move keys and values between each other, or address one rank."""
+_STREAMED_WITH_OPTIONS = frozenset({Api.CHAT, Api.COMPLETIONS})
+_SHORT = 64
+"""A body shorter than this may be an empty object, behind whose brace nothing can be inserted."""
+_peer_fields = attrgetter(*_PEERS_ONLY)
+_owned_fields = attrgetter(*_OWNED)
+_NO_PEER_FIELDS = _peer_fields(CallFields())
+_NO_OWNED_FIELDS = _owned_fields(CallFields())
+
+
+def read_fields(body: bytes, api: Api) -> CallFields:
+    """Return what the gateway looks at. Raises `Refused` for what must not be sent on.
+
+    Of paths relayed by allow-list the body may be anything; a JSON object is held to the same.
+    """
+    try:
+        fields = _decode_fields(body)
+    except msgspec.ValidationError as error:
+        if api is Api.OTHER and body.lstrip()[:1] != b"{":
+            return CallFields()
+        raise Refused(400, f"the body is not as expected: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if api is Api.OTHER and body.lstrip()[:1] != b"{":
+            return CallFields()
+        raise Refused(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
+    except RecursionError as error:
+        raise Refused(400, "the body is nested too deeply") from error
+    _refuse_peer_fields(fields)
+    if _owned_fields(fields) != _NO_OWNED_FIELDS:
+        for name in _OWNED:
+            if getattr(fields, name):
+                _refuse_twofold(body, name)
+    return fields
+
+
+def wants_usage(call: Call) -> bool:
+    """Say whether the client asked for the usage of its stream itself."""
+    return formats.wants_usage({"stream_options": _options(call.fields)})
+
+
+def edited_body(turn: Turn) -> tuple[bytes | memoryview, ...]:
+    """Return the body to send upstream, in parts to be written one after the other."""
+    call = turn.call
+    body, fields = call.body, call.fields
+    wanted = _wanted(turn)
+    if not wanted:
+        return (body,)
+    is_joined = (
+        len(body) < _SHORT
+        or ("model" in wanted and fields.model is not None)
+        or any(getattr(fields, name) for name in _OWNED if name in wanted)
+    )
+    if is_joined:
+        return (_rejoined(body, wanted),)
+    brace = body.find(b"{") + 1
+    inserted = b"".join([b'"%b":%b,' % (name.encode(), value) for name, value in wanted.items()])
+    return body[:brace] + inserted, memoryview(body)[brace:]
+
+
+def _wanted(turn: Turn) -> dict[str, bytes]:
+    """Return the fields to set, as JSON."""
+    call = turn.call
+    fields = call.fields
+    if call.api is Api.OTHER and call.body.lstrip()[:1] != b"{":
+        return {}
+    wanted = {}
+    if turn.salt is not None:
+        wanted["cache_salt"] = _encode(turn.salt)
+    if fields.stream and call.api in _STREAMED_WITH_OPTIONS:
+        options = _options(fields)
+        asked = formats.upstream_stream_options({"stream": True, "stream_options": options})
+        if asked != options:
+            wanted["stream_options"] = _encode(asked)
+    if turn.model is not None and turn.model != fields.model:
+        wanted["model"] = _encode(turn.model)
+    return wanted
+
+
+def _options(fields: CallFields) -> Any:
+    return msgspec.json.decode(fields.stream_options) if fields.stream_options else None
+
+
+def _rejoined(body: bytes, wanted: dict[str, bytes]) -> bytes:
+    top: dict[str, Any] = _decode_top(body)
+    for name, value in wanted.items():
+        top[name] = msgspec.Raw(value)
+    return _encode(top)
+
+
+def _refuse_peer_fields(fields: CallFields) -> None:
+    if _peer_fields(fields) != _NO_PEER_FIELDS:  # of absent ones all are the same object
+        raise _refused_peer_field(next(name for name in _PEERS_ONLY if getattr(fields, name)))
+    if fields.vllm_xargs and b"_transfer_params" in bytes(fields.vllm_xargs):
+        raise _refused_peer_field("vllm_xargs")
+
+
+def _refused_peer_field(name: str) -> Refused:
+    message = f"'{name}' is for engines among themselves; leave it out"
+    return Refused(400, message, param=name, code="field_not_allowed")
+
+
+def _refuse_twofold(body: bytes, name: str) -> None:
+    """Refuse a field that stands there twice or under an escaped name.
+
+    Between quotes, and not escaped, its name can only be a JSON string of its own.
+    """
+    num_found = body.count(f'"{name}"'.encode())
+    if num_found == 1:
+        return
+    if num_found == 0:
+        raise Refused(400, f"'{name}' is written with escapes; write it plainly", param=name)
+    tops: list[list[str]] = []
+
+    def keys(pairs: list[tuple[str, Any]]) -> None:
+        tops.append([key for key, _ in pairs])
+
+    json.loads(body, object_pairs_hook=keys)
+    if tops[-1].count(name) > 1:
+        raise Refused(400, f"'{name}' is given more than once; give it once", param=name)
