@@ -209,9 +209,7 @@ def measure(
     return samples
 
 
-def judge(
-    samples: dict[str, dict[str, list[dict[str, float]]]], num_rounds: int
-) -> dict[str, Any]:
+def judge(samples: dict[str, dict[str, list[dict[str, float]]]], num_rounds: int) -> dict[str, Any]:
     """Return medians with spreads, ratios to the cheaper peer and to the floor, and the verdict."""
     cells: dict[str, Any] = {}
     for cell, by_proxy in samples.items():
@@ -226,8 +224,7 @@ def judge(
             "ratio_to_floor": ours / proxies[FLOOR]["cpu_us"]["median"],
         }
     is_met = all(
-        cell["ratio_to_cheaper_peer"] <= TARGET_RATIO
-        and cell["proxies"][OURS]["errors"] == 0
+        cell["ratio_to_cheaper_peer"] <= TARGET_RATIO and cell["proxies"][OURS]["errors"] == 0
         for cell in cells.values()
     )
     return {"peers": list(PEERS), "num_rounds": num_rounds, "cells": cells, "is_met": is_met}

@@ -142,14 +142,18 @@ def cpu_s(pids: list[int]) -> float:
     return total / _TICKS
 
 
-async def measure(port: int, cell: str, clients: int, seconds: float, pids: list[int]) -> dict[str, float]:
+async def measure(
+    port: int, cell: str, clients: int, seconds: float, pids: list[int]
+) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     run = Run()
     transports = []
     for client in range(clients):
         request, at = request_of(cell, port, client)
         transport, _ = await loop.create_connection(
-            lambda request=request, at=at: Client(run, request, at), "127.0.0.1", port  # type: ignore[misc]
+            lambda request=request, at=at: Client(run, request, at),
+            "127.0.0.1",
+            port,  # type: ignore[misc]
         )
         transports.append(transport)
     await asyncio.sleep(WARM_UP_S if cell != "stream" else 1.2)

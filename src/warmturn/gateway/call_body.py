@@ -35,10 +35,10 @@ _PEERS_ONLY = (
 _STREAMED_WITH_OPTIONS = frozenset({Api.CHAT, Api.COMPLETIONS})
 _SHORT = 64
 """A body shorter than this may be an empty object, behind whose brace nothing can be inserted."""
-_peer_fields = attrgetter(*_PEERS_ONLY)
-_owned_fields = attrgetter(*_OWNED)
-_NO_PEER_FIELDS = _peer_fields(CallFields())
-_NO_OWNED_FIELDS = _owned_fields(CallFields())
+_COPIED = 4096
+"""A body up to this long is copied behind what is inserted: cheaper than one part more to send."""
+_watched_fields = attrgetter(*_PEERS_ONLY, *_OWNED, "vllm_xargs")
+_NONE_WATCHED = _watched_fields(CallFields())
 
 
 def read_fields(body: bytes, api: Api) -> CallFields:
@@ -58,8 +58,8 @@ def read_fields(body: bytes, api: Api) -> CallFields:
         raise Refused(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
     except RecursionError as error:
         raise Refused(400, "the body is nested too deeply") from error
-    _refuse_peer_fields(fields)
-    if _owned_fields(fields) != _NO_OWNED_FIELDS:
+    if _watched_fields(fields) != _NONE_WATCHED:  # absent ones are one object: quickly equal
+        _refuse_peer_fields(fields)
         for name in _OWNED:
             if getattr(fields, name):
                 _refuse_twofold(body, name)
@@ -71,23 +71,19 @@ def wants_usage(call: Call) -> bool:
     return formats.wants_usage({"stream_options": _options(call.fields)})
 
 
-def edited_body(turn: Turn) -> tuple[bytes | memoryview, ...]:
-    """Return the body to send upstream, in parts to be written one after the other."""
+def edited_body(turn: Turn) -> tuple[bytes, bytes | memoryview]:
+    """Return the body to send upstream, in two parts: the begin, and a long rest as it came."""
     call = turn.call
     body, fields = call.body, call.fields
     wanted = _wanted(turn)
     if not wanted:
-        return (body,)
-    is_joined = (
-        len(body) < _SHORT
-        or ("model" in wanted and fields.model is not None)
-        or any(getattr(fields, name) for name in _OWNED if name in wanted)
-    )
-    if is_joined:
-        return (_rejoined(body, wanted),)
+        return b"", body
+    if len(body) < _SHORT or any(getattr(fields, name) for name in wanted):
+        return _rejoined(body, wanted), b""
     brace = body.find(b"{") + 1
-    inserted = b"".join([b'"%b":%b,' % (name.encode(), value) for name, value in wanted.items()])
-    return body[:brace] + inserted, memoryview(body)[brace:]
+    inserted = [b'"%b":%b,' % (name.encode(), value) for name, value in wanted.items()]
+    begin = b"".join((body[:brace], *inserted))
+    return (begin + body[brace:], b"") if len(body) < _COPIED else (begin, memoryview(body)[brace:])
 
 
 def _wanted(turn: Turn) -> dict[str, bytes]:
@@ -121,8 +117,9 @@ def _rejoined(body: bytes, wanted: dict[str, bytes]) -> bytes:
 
 
 def _refuse_peer_fields(fields: CallFields) -> None:
-    if _peer_fields(fields) != _NO_PEER_FIELDS:  # of absent ones all are the same object
-        raise _refused_peer_field(next(name for name in _PEERS_ONLY if getattr(fields, name)))
+    for name in _PEERS_ONLY:
+        if getattr(fields, name):
+            raise _refused_peer_field(name)
     if fields.vllm_xargs and b"_transfer_params" in bytes(fields.vllm_xargs):
         raise _refused_peer_field("vllm_xargs")
 

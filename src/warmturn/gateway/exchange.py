@@ -10,15 +10,15 @@ what the client has seen of an answer binds the turn to its replica.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Protocol
 
 from warmturn.gateway.answer import RelayedAnswer
 from warmturn.gateway.call_body import edited_body
-from warmturn.gateway.incoming import IncomingCall
 from warmturn.gateway.refusals import failure
+from warmturn.gateway.request_reader import Request
 from warmturn.gateway.serving import Serving
-from warmturn.gateway.turns import Ending, Outcome, Refused, Turn, Usage
+from warmturn.gateway.turns import Call, Ending, Outcome, Refused, Turn, Usage
 from warmturn.gateway.upstream import UpstreamConnection
 from warmturn.gateway.upstream_pool import UpstreamPool
 
@@ -57,59 +57,43 @@ class Exchange:
     3. After the first byte went to the client, no other replica is asked.
     """
 
-    __slots__ = (
-        "_answer",
-        "_body",
-        "_client",
-        "_incoming",
-        "_is_http_1_0",
-        "_is_over",
-        "_is_paused",
-        "_is_resent",
-        "_is_status_final",
-        "_keeps_alive",
-        "_pool",
-        "_serving",
-        "_steering",
-        "_task",
-        "_turn",
-        "_upstream",
-    )
+    # Set where they become true: most exchanges never touch them.
+    _turn: Turn | None = None
+    _pool: UpstreamPool | None = None
+    _upstream: UpstreamConnection | None = None
+    _answer: RelayedAnswer | None = None
+    _body: tuple[bytes, bytes | memoryview] | None = None
+    _task: asyncio.Task[None] | None = None
+    """Kept, because the event loop holds its tasks only weakly."""
+    _is_over = False
+    _is_paused = False
+    _is_resent = False
+    """To the same replica, which had closed a kept connection."""
+    _is_status_final = False
+    """Nobody else takes the turn: the replica's refusal is the answer."""
 
     def __init__(
         self,
         client: ExchangeClient,
         serving: Serving,
-        incoming: IncomingCall,
+        request: Request,
+        call: Call,
         *,
-        is_http_1_0: bool,
         keeps_alive: bool,
     ) -> None:
         self._client = client
         self._serving = serving
         self._steering = serving.steering
-        self._incoming = incoming
-        self._is_http_1_0 = is_http_1_0
+        self._request = request
+        self._call = call
         self._keeps_alive = keeps_alive
-        self._turn: Turn | None = None
-        self._pool: UpstreamPool | None = None
-        self._upstream: UpstreamConnection | None = None
-        self._answer: RelayedAnswer | None = None
-        self._body: tuple[bytes | memoryview, ...] | None = None
-        self._task: asyncio.Task[None] | None = None
-        """Kept, because the event loop holds its tasks only weakly."""
-        self._is_over = self._is_paused = False
-        self._is_resent = False
-        """To the same replica, which had closed a kept connection."""
-        self._is_status_final = False
-        """Nobody else takes the turn: the replica's refusal is the answer."""
 
     # What the client's connection calls.
 
     def start(self, now: float) -> None:
         """Have the call admitted and placed."""
         try:
-            admitted = self._steering.admit(self._incoming.call, now)
+            admitted = self._steering.admit(self._call, now)
         except Refused as refused:
             self._refuse(refused)
         except Exception as error:  # noqa: BLE001 - a failure of ours is the client's 500
@@ -266,29 +250,27 @@ class Exchange:
         self._upstream = upstream
         if self._is_paused:
             upstream.pause_reading()
-        upstream.send(self, self._parts(), is_head=self._incoming.method == b"HEAD")
+        upstream.send(self, self._parts(), is_head=self._request.method == b"HEAD")
         self._client.wait_until(now + self._serving.limits.first_byte_timeout_s)
         self._steering.sent(self._turn, now)
 
-    def _parts(self) -> tuple[bytes | memoryview, ...]:
+    def _parts(self) -> Sequence[bytes | memoryview]:
         """Return the request as it goes out."""
-        pool, incoming, turn = self._pool, self._incoming, self._turn
+        pool, request, turn = self._pool, self._request, self._turn
         assert pool is not None
         assert turn is not None
         if self._body is None:
             self._body = edited_body(turn)
-        body = self._body
-        lines = pool.host_lines + incoming.head.lines
+        begin, rest = self._body
+        head = [request.method, b" ", pool.prefix, request.target, pool.host_lines, *request.lines]
         if pool.keeps_credentials:
-            lines += incoming.head.credentials
+            head += request.credentials
         if pool.address.num_ranks > 1 and turn.source is not None:
-            lines += b"x-data-parallel-rank: %d\r\n" % turn.source.rank
-        if incoming.method == b"POST":
-            lines += b"content-length: %d\r\n" % sum(map(len, body))
-        elif not incoming.call.body:
-            body = ()
-        start = b"%b %b%b HTTP/1.1\r\n" % (incoming.method, pool.prefix, incoming.path)
-        return b"".join((start, lines, b"\r\n", *body[:-1])), *body[-1:]
+            head.append(b"x-data-parallel-rank: %d\r\n" % turn.source.rank)
+        if request.method == b"POST" or self._call.body:
+            head.append(b"content-length: %d\r\n" % (len(begin) + len(rest)))
+        head += (b"\r\n", begin)
+        return (b"".join(head), rest) if rest else (b"".join(head),)
 
     def _failed(self, why: str) -> None:
         """A try ended before its first byte; try another replica, or give up."""
@@ -334,15 +316,14 @@ class Exchange:
         self._answer = answer = RelayedAnswer(
             reader,
             turn,
-            is_http_1_0=self._is_http_1_0,
-            is_head=self._incoming.method == b"HEAD",
-            added_headers=self._steering.response_headers(turn),
+            is_http_1_0=self._request.is_http_1_0,
+            is_head=self._request.method == b"HEAD",
             max_reply_bytes=self._serving.limits.max_reply_bytes,
         )
         if answer.needs_close or self._serving.is_draining:
             self._keeps_alive = False
-        end_of_head = b"\r\n" if self._keeps_alive else b"connection: close\r\n\r\n"
-        data = answer.head + end_of_head
+        added = self._steering.response_headers(turn)
+        data = answer.head(added, keeps_alive=self._keeps_alive)
         if reader.pieces:
             data += answer.take()
         if reader.is_complete:
