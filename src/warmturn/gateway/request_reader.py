@@ -162,9 +162,7 @@ class RequestReader:
         """
         if not self.is_in_body:
             if self._rest:
-                data = self._joined(data)
-            elif data[:1] in {b"\r", b"\n"}:
-                data = data.lstrip(b"\r\n")  # blank lines before a request mean nothing
+                data, self._rest = self._rest + data, b""
             end = data.find(_END_OF_HEAD, self._num_scouted and self._num_scouted - 3) + 4
             if end < 4:
                 self._wait_for_head(data)
@@ -181,10 +179,6 @@ class RequestReader:
             del self._parser
 
     # Head.
-
-    def _joined(self, data: bytes) -> bytes:
-        joined, self._rest = self._rest + data, b""
-        return joined if self._num_scouted else joined.lstrip(b"\r\n")
 
     def _wait_for_head(self, data: bytes) -> None:
         """Keep the begin of a head. A malformed one is refused now: it might never end."""
@@ -206,6 +200,11 @@ class RequestReader:
             raise _malformed(error) from error
         if not self._has_head:
             raise Refused(400, "the request ends before its headers do", code=_MALFORMED)
+        request = self._request
+        request.method = self._parser.get_method()
+        if not head.startswith(b"%b %b HTTP/" % (request.method, request.target)):
+            # llhttp skips blank lines before it, and takes more spaces in it than two.
+            raise Refused(400, "the request line is not 'POST /path HTTP/1.1'", code=_MALFORMED)
         self._frame()
 
     def _read_without_upgrade(self) -> None:
@@ -290,7 +289,6 @@ class RequestReader:
 
     def _taken(self) -> Request:
         request, pieces = self._request, self._pieces
-        request.method = self._parser.get_method()
         if pieces:
             request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._has_excess:
