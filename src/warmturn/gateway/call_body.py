@@ -120,7 +120,9 @@ def _refuse_peer_fields(fields: CallFields) -> None:
     for name in _PEERS_ONLY:
         if getattr(fields, name):
             raise _refused_peer_field(name)
-    if fields.vllm_xargs and b"_transfer_params" in bytes(fields.vllm_xargs):
+    # vLLM hands `vllm_xargs` to the same place as the fields themselves.
+    inner = msgspec.json.decode(fields.vllm_xargs) if fields.vllm_xargs else None
+    if isinstance(inner, dict) and not inner.keys().isdisjoint(_PEERS_ONLY):
         raise _refused_peer_field("vllm_xargs")
 
 
@@ -135,15 +137,11 @@ def _refuse_twofold(body: bytes, name: str) -> None:
     Between quotes, and not escaped, its name can only be a JSON string of its own.
     """
     num_found = body.count(f'"{name}"'.encode())
-    if num_found == 1:
+    if num_found == 1 and b"\\u" not in body:
         return
     if num_found == 0:
         raise Refused(400, f"'{name}' is written with escapes; write it plainly", param=name)
     tops: list[list[str]] = []
-
-    def keys(pairs: list[tuple[str, Any]]) -> None:
-        tops.append([key for key, _ in pairs])
-
-    json.loads(body, object_pairs_hook=keys)
-    if tops[-1].count(name) > 1:
+    json.loads(body, object_pairs_hook=lambda pairs: tops.append([key for key, _ in pairs]))
+    if tops[-1].count(name) > 1:  # the outermost object is complete last
         raise Refused(400, f"'{name}' is given more than once; give it once", param=name)

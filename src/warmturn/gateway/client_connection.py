@@ -148,6 +148,11 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and self._phase is not _Phase.CLOSING:
             self._close()
 
+    @property
+    def num_waiting_bytes(self) -> int:
+        """Read ahead of the request that is being answered."""
+        return self._reader.num_waiting_bytes
+
     # What the exchange calls.
 
     def write(self, data: bytes) -> None:
@@ -232,6 +237,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             call = read_call(request, serving.paths, now)
         except Refused as refused:
+            serving.counts.refusals[refused.status] += 1
             self.refuse(refused)
             return
         self._api = call.api
@@ -251,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse_unread(self, refused: Refused) -> None:
         """Answer before the request was whole; what still comes of it is swallowed."""
-        self._serving.counts.num_refused_unread += 1
+        self._serving.counts.refusals[refused.status] += 1
         self._hold(0)
         self.write(refusal(refused, Api.OTHER, keeps_alive=False))
         if self._transport is None:

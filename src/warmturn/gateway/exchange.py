@@ -97,7 +97,7 @@ class Exchange:
         except Refused as refused:
             self._refuse(refused)
         except Exception as error:  # noqa: BLE001 - a failure of ours is the client's 500
-            self._refuse(failure(error))
+            self._give_up(failure(error))
         else:
             if isinstance(admitted, Turn):
                 self._turn = admitted
@@ -117,7 +117,9 @@ class Exchange:
         """Nothing came for too long: before the first byte another replica may do better."""
         limits = self._serving.limits
         if self._turn is None:
-            self._refuse(Refused(504, "the request could not be prepared in time", retry_after_s=1))
+            self._give_up(
+                Refused(504, "the request could not be prepared in time", retry_after_s=1)
+            )
         elif self._answer is None:
             self._drop_upstream()
             self._failed("timeout")
@@ -129,7 +131,7 @@ class Exchange:
         if self._is_over:
             return
         if self._answer is None:
-            self._refuse(Refused(503, "the gateway is shutting down; try again", retry_after_s=1))
+            self._give_up(Refused(503, "the gateway is shutting down; try again", retry_after_s=1))
         else:
             self._cut("the gateway is shutting down")
 
@@ -192,7 +194,7 @@ class Exchange:
             self._refuse(refused)
             return
         except Exception as error:  # noqa: BLE001 - as in `start`
-            self._refuse(failure(error))
+            self._give_up(failure(error))
             return
         self._turn = turn
         if self._is_over:  # meanwhile: the client has left, or it took too long
@@ -207,7 +209,7 @@ class Exchange:
         except Refused as refused:
             self._refuse(refused)
         except Exception as error:  # noqa: BLE001 - as in `start`
-            self._refuse(failure(error))
+            self._give_up(failure(error))
         else:
             self._pool = self._serving.upstreams.get(source.replica)
             self._approach(now)
@@ -280,10 +282,10 @@ class Exchange:
         if self._steering.failed(self._turn, why, now):
             self._place(now)
         elif why == "timeout":
-            self._refuse(Refused(504, "the replica did not answer in time", code="timeout"))
+            self._give_up(Refused(504, "the replica did not answer in time", code="timeout"))
         else:
             message = "the replica could not be reached, or ended the connection; try again"
-            self._refuse(Refused(502, message, code="bad_gateway"))
+            self._give_up(Refused(502, message, code="bad_gateway"))
 
     def _moved_on(self) -> bool:
         """Leave a replica that refuses, if there is another; else its refusal is the answer."""
@@ -364,6 +366,12 @@ class Exchange:
         self._client.over(keeps_alive=self._keeps_alive and data is not None)
 
     # The end.
+
+    def _give_up(self, refused: Refused) -> None:
+        """Refuse on the data path's own account."""
+        if not self._is_over:
+            self._serving.counts.refusals[refused.status] += 1
+            self._refuse(refused)
 
     def _refuse(self, refused: Refused) -> None:
         """End with an answer of the gateway's own; only before the first byte."""
