@@ -163,6 +163,10 @@ def test_all_bodies_together_are_bounded(run):
         b'{"cache_salt": "a", "cache_salt": "b"}',
         b'{"cache_salt": "a", "cache\\u005fsalt": "b"}',
         b'{"cache\\u005fsalt": "b"}',
+        b'{"cache_salt": "a", "model": "\\u0041", "n": ' + b"1" * 5000 + b"}",
+        b'{"stream": true, "stream_options": {"include_usage": tru}}',
+        b'{"stream": true, "stream_options": {"\xff": 1}}',
+        b'{"stream": true, "\xff": 1, "stream_options": null}',
         b'{"stream_options": {}, "stream": true, "stream_options": {"include_usage": false}}',
     ],
 )

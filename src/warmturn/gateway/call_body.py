@@ -48,22 +48,17 @@ def read_fields(body: bytes, api: Api) -> CallFields:
     """
     try:
         fields = _decode_fields(body)
+        if _watched_fields(fields) != _NONE_WATCHED:  # absent ones are one object: quickly equal
+            _check_watched(body, fields)
     except msgspec.ValidationError as error:
-        if api is Api.OTHER and body.lstrip()[:1] != b"{":
-            return CallFields()
-        raise Refused(400, f"the body is not as expected: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if api is Api.OTHER and body.lstrip()[:1] != b"{":
-            return CallFields()
-        raise Refused(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
-    except RecursionError as error:
-        raise Refused(400, "the body is nested too deeply") from error
-    if _watched_fields(fields) != _NONE_WATCHED:  # absent ones are one object: quickly equal
-        _refuse_peer_fields(fields)
-        for name in _OWNED:
-            if getattr(fields, name):
-                _refuse_twofold(body, name)
-    return fields
+        if not _may_be_relayed(body, api):
+            raise Refused(400, f"the body is not as expected: {error}") from error
+    except (ValueError, RecursionError) as error:  # of all parsers, msgspec's among them
+        if not _may_be_relayed(body, api):
+            raise _invalid_json(error) from error
+    else:
+        return fields
+    return CallFields()
 
 
 def wants_usage(call: Call) -> bool:
@@ -72,7 +67,10 @@ def wants_usage(call: Call) -> bool:
 
 
 def edited_body(turn: Turn) -> tuple[bytes, bytes | memoryview]:
-    """Return the body to send upstream, in two parts: the begin, and a long rest as it came."""
+    """Return the body to send upstream, in two parts: the begin, and a long rest as it came.
+
+    Raises `Refused` where it turns out to be no JSON after all.
+    """
     call = turn.call
     body, fields = call.body, call.fields
     wanted = _wanted(turn)
@@ -90,7 +88,7 @@ def _wanted(turn: Turn) -> dict[str, bytes]:
     """Return the fields to set, as JSON."""
     call = turn.call
     fields = call.fields
-    if call.api is Api.OTHER and call.body.lstrip()[:1] != b"{":
+    if _may_be_relayed(call.body, call.api):
         return {}
     wanted = {}
     if turn.salt is not None:
@@ -110,13 +108,25 @@ def _options(fields: CallFields) -> Any:
 
 
 def _rejoined(body: bytes, wanted: dict[str, bytes]) -> bytes:
-    top: dict[str, Any] = _decode_top(body)
+    try:
+        top: dict[str, Any] = _decode_top(body)
+    except (ValueError, RecursionError) as error:  # a name that is no text, say
+        raise _invalid_json(error) from error
     for name, value in wanted.items():
         top[name] = msgspec.Raw(value)
     return _encode(top)
 
 
-def _refuse_peer_fields(fields: CallFields) -> None:
+def _may_be_relayed(body: bytes, api: Api) -> bool:
+    """What is no JSON object has no fields that could matter."""
+    return api is Api.OTHER and body.lstrip()[:1] != b"{"
+
+
+def _invalid_json(error: Exception) -> Refused:
+    return Refused(400, f"the body is not valid JSON: {error}", code="invalid_json")
+
+
+def _check_watched(body: bytes, fields: CallFields) -> None:
     for name in _PEERS_ONLY:
         if getattr(fields, name):
             raise _refused_peer_field(name)
@@ -124,6 +134,10 @@ def _refuse_peer_fields(fields: CallFields) -> None:
     inner = msgspec.json.decode(fields.vllm_xargs) if fields.vllm_xargs else None
     if isinstance(inner, dict) and not inner.keys().isdisjoint(_PEERS_ONLY):
         raise _refused_peer_field("vllm_xargs")
+    for name in _OWNED:
+        if value := getattr(fields, name):
+            msgspec.json.decode(value)
+            _refuse_twofold(body, name)
 
 
 def _refused_peer_field(name: str) -> Refused:

@@ -205,6 +205,8 @@ class Exchange:
     def _place(self, now: float) -> None:
         assert self._turn is not None
         try:
+            if self._body is None:
+                self._body = edited_body(self._turn)
             source = self._steering.place(self._turn, now)
         except Refused as refused:
             self._refuse(refused)
@@ -261,8 +263,7 @@ class Exchange:
         pool, request, turn = self._pool, self._request, self._turn
         assert pool is not None
         assert turn is not None
-        if self._body is None:
-            self._body = edited_body(turn)
+        assert self._body is not None
         begin, rest = self._body
         head = [request.method, b" ", pool.prefix, request.target, pool.host_lines, *request.lines]
         if pool.keeps_credentials:
