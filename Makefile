@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
+.PHONY: help setup demo demo-fleet serve test check soak bench bench-engine bench-blocks bench-pool \
         bench-render bench-reuse bench-check bench-index docs clean
 
 help:  ## say what each target does
@@ -22,6 +22,9 @@ $(VENV)/.complete: pyproject.toml constraints.txt
 
 demo: setup  ## a conversation on real weights, with reuse and without
 	$(BIN)/warmturn demo $(ARGS)
+
+demo-fleet: setup  ## two engines behind the gateway, round robin beside KV-aware
+	$(BIN)/warmturn demo-fleet $(ARGS)
 
 serve: setup  ## one embedded engine on http://127.0.0.1:8000/v1
 	$(BIN)/warmturn engine --port 8000 --exact-continuation $(ARGS)

@@ -15,7 +15,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ALLOWED = {"warmturn"}
 """Top-level modules outside the standard library that `import warmturn` may load."""
 
-DRIVERS_OF_AN_EXTRA = {"engine", "probe"}
+DRIVERS_OF_AN_EXTRA = {"engine", "gateway", "probe"}
 BASE_INSTALL = sorted(
     {path.stem for path in (ROOT / "src" / "warmturn").glob("[!_]*") if path.name != "py.typed"}
     - DRIVERS_OF_AN_EXTRA

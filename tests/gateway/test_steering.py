@@ -269,7 +269,7 @@ def test_where_routing_fails_affinity_goes_on_and_it_is_counted(caplog):
     turns = [drive(made, call(x_session_id="s"), now=float(i)) for i in range(3)]
     assert len({turn.source for turn in turns}) == 1
     assert made.num_routing_errors == 3
-    assert len([r for r in caplog.records if "affinity decides" in r.message]) == 1
+    assert len([r for r in caplog.records if "affinity goes on" in r.message]) == 1
     assert turns[1].placement.policy == "affinity"
 
 

@@ -2,16 +2,13 @@
 
 import asyncio
 import logging
-import os
-import signal
-import sys
-import threading
 from typing import Annotated, Any, Literal
 
 import typer
 
 from warmturn.cli.model import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
+from warmturn.cli.stopping import stop_when_stdin_ends
 from warmturn.errors import MissingExtra
 
 __all__ = ["engine"]
@@ -78,7 +75,7 @@ def engine(
     """
     check_json_target(json_file)
     if stop_with_stdin:
-        threading.Thread(target=_stop_with_stdin, daemon=True).start()
+        stop_when_stdin_ends()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         from warmturn.engine.assembly import EngineOptions, EngineServer
@@ -112,13 +109,6 @@ def engine(
     )
     facts = {"url": url_of(listener), **server.facts}
     asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
-
-
-def _stop_with_stdin() -> None:
-    """Stop when whoever holds the other end of the pipe is gone, however it went."""
-    while sys.stdin.buffer.read(4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _announce(facts: dict[str, Any], json_file: str | None) -> None:

@@ -1,8 +1,9 @@
 """What the sessions API shows of a source and of a session: plain values, as of one moment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warmturn.fleet import LearnedRates, SourceId
+from warmturn.fleet import Beliefs, LearnedRates, SourceId
 from warmturn.router import SourceAccount
 
 __all__ = ["ReplicaStatus", "SessionStatus", "replica_status"]
@@ -33,6 +34,10 @@ class ReplicaStatus:
     """Recent share of believed hits that came."""
     predicted_tokens: int
     delivered_tokens: int
+    events: str | None
+    """How much of its events is known: `EXACT`, `DEGRADED`, `UNKNOWN`; None: it publishes none."""
+    index_blocks: int
+    """Blocks it is believed to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,15 @@ class SessionStatus:
 
 
 def replica_status(
-    account: SourceAccount, *, session_tokens: int, why_dead: str | None, now: float
+    account: SourceAccount,
+    *,
+    session_tokens: int,
+    why_dead: str | None,
+    beliefs: Sequence[Beliefs],
+    now: float,
 ) -> ReplicaStatus:
-    """Return an account as values."""
+    """Return an account, and what is believed of its source, as values."""
+    states = [b.state(account.source) for b in beliefs]
     return ReplicaStatus(
         source=account.source,
         models=tuple(sorted(account.models)),
@@ -69,4 +80,6 @@ def replica_status(
         delivered_share=account.feedback.delivered_share,
         predicted_tokens=account.feedback.predicted_tokens,
         delivered_tokens=account.feedback.delivered_tokens,
+        events=next((str(state) for state in states if state is not None), None),
+        index_blocks=sum(b.num_blocks(account.source) for b in beliefs),
     )

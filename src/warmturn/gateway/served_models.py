@@ -17,8 +17,8 @@ class ServedModel:
     aliases: tuple[str, ...] = ()
     prompts: PromptTokens | None = None
     """Tokenises its prompts. None: they are compared as chunks of bytes."""
-    adapter: str | None = None
-    """The adapter it is, on a base model whose replicas announce it by this name."""
+    base: str | None = None
+    """Of an adapter the model it is for: replicas serve both, and share no blocks between them."""
 
 
 class ServedModels:
@@ -37,6 +37,16 @@ class ServedModels:
     def named(self, name: str) -> ServedModel | None:
         """Return the configured model; None for one that replicas may serve all the same."""
         return self._by_name.get(name)
+
+    def base_of(self, name: str) -> str:
+        """Return the base model whose blocks a model's are announced with."""
+        model = self._by_name.get(name)
+        return name if model is None else model.base or model.name
+
+    def adapter_of(self, name: str) -> str | None:
+        """Return the adapter that separates its blocks from its base model's."""
+        model = self._by_name.get(name)
+        return None if model is None or model.base is None else model.name
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ Nothing here sleeps or opens a socket; time comes with each call.
 """
 
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from typing import NoReturn
 
 from warmturn.fleet import SourceId
 from warmturn.gateway.admission import Caller, Callers, has_answer
+from warmturn.gateway.event_feed import EventFeed
 from warmturn.gateway.metrics_reading import ReplicaMetrics
+from warmturn.gateway.prompt_beliefs import PromptBeliefs, ToldPrompt, warm_up
 from warmturn.gateway.replica_spec import ReplicaSpec
 from warmturn.gateway.replica_status import ReplicaStatus, SessionStatus, replica_status
 from warmturn.gateway.served_models import ServedModel, ServedModels
@@ -33,6 +36,8 @@ DEFAULT_DRAIN_S = 60.0
 """A chat's usual think time: most sessions then move at their next turn, not all at once."""
 _BYTES_PER_TOKEN = 4.3
 """Of English chats and code in JSON, before answers say better."""
+_PROMPTED = frozenset({Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.MESSAGES})
+"""What leaves blocks that the next turn can use."""
 _RATIO_WEIGHT = 0.05
 """Of one answer in the learned bytes per token: about the last forty count."""
 
@@ -64,6 +69,20 @@ class SteeredTurn(Turn):
 
     routed_model: str | None = None
     """As replicas call it; None: whoever is there."""
+    told: ToldPrompt | None = None
+    """The prompt in blocks, where the policy looks at hits."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of a replica's process."""
+
+    start_s: float | None = None
+    """Unix time."""
+    seen_s: float = float("-inf")
+    """When `start_s` was read."""
+    dead_since_s: float | None = None
+    why_dead: str | None = None
 
 
 class GatewaySteering:
@@ -96,14 +115,17 @@ class GatewaySteering:
         self.num_routing_errors = 0
         """Decisions that failed and were made by affinity instead."""
         self._models = ServedModels(models)
+        self.prompts = PromptBeliefs(self._models)
         self._callers = Callers(salts or SaltRule(), session_header=session_header)
         self._observers = tuple(observers)
         self._specs: dict[ReplicaId, ReplicaSpec] = {}
-        self._why_dead: dict[ReplicaId, str] = {}
+        self._lives: dict[ReplicaId, _Life] = {}
         self._num_admitted = 0
         self._bytes_per_token = _BYTES_PER_TOKEN
         self._headers: dict[tuple[SourceId, str], bytes] = {}
         self._fallback = Affinity()
+        if self.dispatcher.wants_hits:
+            warm_up()
 
     # --- the data path's questions ---------------------------------------------------------------
 
@@ -114,7 +136,12 @@ class GatewaySteering:
         self._refuse_over_limit(routed)
         turn = self._turn(call, routed, self._caller(call))
         self._num_admitted += 1
-        return turn
+        if not self.dispatcher.wants_hits or call.api not in _PROMPTED:
+            return turn
+        told = self._told(turn)
+        if isinstance(told, Awaitable):
+            return self._once_told(turn, told)
+        return _with_prompt(turn, told)
 
     def place(self, turn: Turn, now: float) -> SourceId:
         """Choose among the sources not yet tried. See `turns.Steering`."""
@@ -144,8 +171,12 @@ class GatewaySteering:
     def sent(self, turn: Turn, now: float) -> None:
         """The request is on its way."""
         turn.sent_s = now
-        if turn.placement is not None:
-            turn.placement.sent_s = now
+        if turn.placement is None:
+            return
+        turn.placement.sent_s = now
+        told, source = _told_of(turn), turn.placement.source
+        if told is not None and source is not None:
+            self.prompts.sent(told, source, _routed(turn), now)
 
     def first_byte(self, turn: Turn, now: float) -> None:
         """Prefill is done."""
@@ -153,6 +184,7 @@ class GatewaySteering:
         if turn.placement is not None:
             is_streamed = turn.call.fields.stream is True
             self.dispatcher.first_byte(turn.placement, now, is_streamed=is_streamed)
+        self._prefilled(turn, now)
         for observer in self._observers:
             observer.first_byte(turn, now)
 
@@ -160,6 +192,7 @@ class GatewaySteering:
         """A try failed before its first byte; another one makes sense where anybody is left."""
         if turn.placement is not None:
             self.dispatcher.failed(turn.placement, now)
+        self._prefilled(turn, now)
         for observer in self._observers:
             observer.failed(turn, why, now)
         serving = self.dispatcher.serving(_routed(turn))
@@ -169,6 +202,7 @@ class GatewaySteering:
         """Give back what the turn occupied, and learn from its answer."""
         if turn.placement is not None:
             self._learn(turn, turn.placement, outcome, now)
+        self._prefilled(turn, now)
         for observer in self._observers:
             observer.ended(turn, outcome, now)
 
@@ -189,23 +223,53 @@ class GatewaySteering:
                 now=now,
             )
         self._specs[spec.replica] = spec
+        self._lives[spec.replica] = _Life()
+        self.prompts.add_replica(spec)
+
+    def event_feed(self, replica: ReplicaId) -> EventFeed | None:
+        """Return a feed for a replica that publishes; it is to be started, and closed before it goes.
+
+        Raises `InvalidInput` for an endpoint that has no place for all ranks.
+        """
+        spec = self._specs[replica]
+        consumers = self.prompts.consumers(replica)
+        if spec.events_endpoint is None or not consumers:
+            return None
+        feed = EventFeed(
+            replica,
+            consumers[0],
+            endpoint=spec.events_endpoint,
+            replay_endpoint=spec.replay_endpoint,
+            num_ranks=spec.num_ranks,
+        )
+        self.prompts.ask_replays_through(replica, feed.ask)
+        return feed
 
     def remove_replica(self, replica: ReplicaId) -> None:
         """Forget a replica; its sessions are placed anew. Unknown ones are no error."""
         self.dispatcher.remove_replica(replica)
         self._specs.pop(replica, None)
-        self._why_dead.pop(replica, None)
+        self._lives.pop(replica, None)
+        self.prompts.remove_replica(replica)
         self._headers = {}
 
     def set_alive(self, replica: ReplicaId, is_alive: bool, why: str, now: float) -> None:
-        """Say whether a replica can be sent anything."""
-        del now
+        """Say whether a replica can be sent anything.
+
+        One that comes back counts as restarted, and what it held as lost, unless its metrics have
+        been looked at since it was gone and tell of the same process.
+        """
+        life = self._lives.get(replica)
+        if life is None:
+            return
         for account in self.dispatcher.of_replica(replica):
             account.set_alive(is_alive=is_alive)
-        if is_alive:
-            self._why_dead.pop(replica, None)
-        else:
-            self._why_dead[replica] = why
+        if is_alive and life.dead_since_s is not None and life.seen_s < life.dead_since_s:
+            self._emptied(replica, now)
+        if not is_alive and life.dead_since_s is None:
+            life.dead_since_s = now
+        life.dead_since_s = None if is_alive else life.dead_since_s
+        life.why_dead = None if is_alive else why
 
     def set_draining(
         self,
@@ -227,6 +291,9 @@ class GatewaySteering:
         spec = self._specs.get(replica)
         if spec is None:
             return
+        self.prompts.observe_size(spec, metrics.block_size, metrics.capacity_tokens)
+        if metrics.start_s is not None:
+            self._observe_start(replica, metrics.start_s, now)
         accounts = list(self.dispatcher.of_replica(replica))
         for account in accounts:
             if spec.capacity_tokens is None and metrics.capacity_tokens is not None:
@@ -239,8 +306,13 @@ class GatewaySteering:
         """Say what would be done with a call now. Raises `Refused` as `admit` does."""
         routed = self._routed_model(call)
         turn = self._turn(call, routed, self._caller(call))
+        if self.dispatcher.wants_hits and call.api in _PROMPTED:
+            named = turn.session.key, turn.salt, routed
+            told = self.prompts.peek(call, *named, num_tokens=turn.prompt_tokens)
+            _with_prompt(turn, told)
         placement = self._dispatched(turn, now, is_trial=True)
-        return Explanation(turn, placement, is_counted=False)
+        is_counted = turn.told is not None and not turn.told.blocks.is_chunked
+        return Explanation(turn, placement, is_counted=is_counted)
 
     def session(self, key: str, now: float) -> SessionStatus | None:
         """Return where a session is bound; None where it is not known, or no longer."""
@@ -260,7 +332,8 @@ class GatewaySteering:
                 session_tokens=self.dispatcher.bindings.session_tokens(
                     account.source.replica, account.source.rank
                 ),
-                why_dead=self._why_dead.get(account.source.replica),
+                why_dead=self._lives[account.source.replica].why_dead,
+                beliefs=self.prompts.beliefs_of(account.source.replica),
                 now=now,
             )
             for account in self.dispatcher.accounts
@@ -337,23 +410,54 @@ class GatewaySteering:
         self.refusals[status] += 1
         raise Refused(status, message, code=code, param=param, retry_after_s=retry_after_s)
 
+    def _told(self, turn: SteeredTurn) -> ToldPrompt | Awaitable[ToldPrompt] | None:
+        """Tell the prompt in blocks; where that fails, affinity goes on without."""
+        try:
+            return self.prompts.tell(
+                turn.call,
+                turn.session.key,
+                turn.salt,
+                turn.routed_model,
+                num_tokens=turn.prompt_tokens,
+            )
+        except Exception as error:  # noqa: BLE001 - as in `_placed`
+            self._note_routing_error("a prompt could not be told in blocks", error)
+            return None
+
+    async def _once_told(self, turn: SteeredTurn, told: Awaitable[ToldPrompt]) -> Turn:
+        try:
+            return _with_prompt(turn, await told)
+        except Exception as error:  # noqa: BLE001 - as in `_placed`
+            self._note_routing_error("a prompt could not be told in blocks", error)
+            return turn
+
+    def _note_routing_error(self, what: str, error: Exception) -> None:
+        """Count a defect of ours, and log where the first one is; its text might hold a prompt."""
+        self.num_routing_errors += 1
+        if self.num_routing_errors == 1:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "%s: %s at %s:%s; affinity goes on, further ones are only counted",
+                what,
+                type(error).__name__,
+                frame.filename,
+                frame.lineno,
+            )
+
     # --- placing and learning ------------------------------------------------------------------------
 
     def _placed(self, turn: Turn, now: float) -> Placement:
         """Ask the policy; where that fails, affinity goes on."""
         try:
             return self._dispatched(turn, now)
-        except Exception:  # noqa: BLE001 - whatever it is, the request has to go somewhere
-            self.num_routing_errors += 1
-            if self.num_routing_errors == 1:
-                _log.exception(
-                    "a decision failed; affinity decides in its place, further ones are counted"
-                )
+        except Exception as error:  # noqa: BLE001 - the request has to go somewhere
+            self._note_routing_error("a decision failed", error)
             return self._dispatched(turn, now, policy=self._fallback)
 
     def _dispatched(
         self, turn: Turn, now: float, *, policy: Policy | None = None, is_trial: bool = False
     ) -> Placement:
+        told = _told_of(turn)
         return self.dispatcher.place(
             turn.session.key,
             prompt_tokens=turn.prompt_tokens,
@@ -361,11 +465,32 @@ class GatewaySteering:
             model=_routed(turn),
             parent=turn.session.parent_key,
             is_first_turn=turn.is_first,
+            belief=self.prompts.hits(told, now) if told is not None and policy is None else None,
             tried=turn.tried,
             policy=policy,
             is_trial=is_trial,
             now=now,
         )
+
+    def _prefilled(self, turn: Turn, now: float) -> None:
+        told = _told_of(turn)
+        if told is not None:
+            self.prompts.prefilled(told, now)
+
+    def _observe_start(self, replica: ReplicaId, start_s: float, now: float) -> None:
+        life = self._lives[replica]
+        if life.start_s is not None and start_s > life.start_s:
+            num_ranks = self._specs[replica].num_ranks
+            self.prompts.forget(replica, num_ranks)
+            for account in self.dispatcher.of_replica(replica):
+                account.emptied(now=now)
+        life.start_s, life.seen_s = start_s, now
+        self.prompts.observe_start(replica, start_s)
+
+    def _emptied(self, replica: ReplicaId, now: float) -> None:
+        self.prompts.restarted(replica, self._specs[replica].num_ranks)
+        for account in self.dispatcher.of_replica(replica):
+            account.emptied(now=now)
 
     def _refuse_without_replica(self, turn: Turn) -> NoReturn:
         routed, num_tried = _routed(turn), len(turn.tried)
@@ -389,9 +514,23 @@ class GatewaySteering:
             ratio = len(turn.call.body) / prompt
             self._bytes_per_token += _RATIO_WEIGHT * (ratio - self._bytes_per_token)
             self._bytes_per_token = min(100.0, max(0.5, self._bytes_per_token))
-        self.dispatcher.ended(
+        has_collapsed = self.dispatcher.ended(
             placement, now, model=_routed(turn), cached_tokens=cached, num_tokens=num_tokens
         )
+        told, account = _told_of(turn), placement.account
+        if told is not None and account is not None:
+            self.prompts.answered(
+                told,
+                account.source,
+                _routed(turn),
+                believed_tokens=placement.believed_tokens,
+                cached_tokens=cached,
+                reply=outcome.reply,
+                now=now,
+            )
+            if has_collapsed:
+                self.prompts.collapsed(account.source)
+                account.forget_hits()
         if outcome.response_id is not None and turn.call.api is Api.RESPONSES:
             key = turn.session.key
             self._callers.remember_response(turn.salt, outcome.response_id, key)
@@ -399,3 +538,15 @@ class GatewaySteering:
 
 def _routed(turn: Turn) -> str | None:
     return turn.routed_model if isinstance(turn, SteeredTurn) else turn.model
+
+
+def _told_of(turn: Turn) -> ToldPrompt | None:
+    return turn.told if isinstance(turn, SteeredTurn) else None
+
+
+def _with_prompt(turn: SteeredTurn, told: ToldPrompt | None) -> SteeredTurn:
+    if told is not None:
+        turn.told, turn.chain = told, next(iter(told.blocks.chains.values()), None)
+        turn.prompt_tokens = max(1, told.blocks.num_tokens)
+        turn.wants_reply = told.asked is not None
+    return turn

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from warmturn.errors import CallerError
-from warmturn.fleet import SourceId
+from warmturn.fleet import IndexHashes, SourceId
 from warmturn.router import Decision, Placement
 from warmturn.session.identity import SessionIdentity
 
@@ -82,6 +82,9 @@ class CallFields(msgspec.Struct, frozen=True):
     system: msgspec.Raw = _ABSENT
     instructions: msgspec.Raw = _ABSENT
     tools: msgspec.Raw = _ABSENT
+    chat_template_kwargs: msgspec.Raw = _ABSENT
+    add_generation_prompt: msgspec.Raw = _ABSENT
+    continue_final_message: msgspec.Raw = _ABSENT
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -116,6 +119,8 @@ class Turn:
     """No answer stands in its messages."""
     wants_reply: bool = False
     """The data path is to keep the answer's bytes (bounded) for `Outcome.reply`."""
+    chain: IndexHashes | None = None
+    """The prompt's block hashes where it was told in blocks; of chunks of bytes likewise."""
     placement: Placement | None = None
     """The last one: source, reason and prediction at once; views and prices when they are read."""
     tried: list[SourceId] = field(default_factory=list)

@@ -9,6 +9,12 @@ from warmturn.router.account import SourceAccount
 from warmturn.router.affinity import Affinity
 from warmturn.router.bounds import Bounds
 from warmturn.router.decision import Decision, Policy, Priced
+from warmturn.router.decision_log import (
+    Content,
+    DecisionLogWriter,
+    TurnEnd,
+    read_decision_log,
+)
 from warmturn.router.dispatcher import Dispatcher, Survival
 from warmturn.router.least_load import LeastLoad
 from warmturn.router.linear import Linear
@@ -17,7 +23,14 @@ from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
 from warmturn.router.ranking import ranked
-from warmturn.router.replay import DecisionRecord, Replay, read_record, replay, write_record
+from warmturn.router.replay import (
+    DecisionRecord,
+    DecisionSummary,
+    Replay,
+    Replayer,
+    replay,
+    summary_of,
+)
 from warmturn.router.round_robin import RoundRobin
 from warmturn.router.views import Candidate, PrefixHit, RoutingRequest, hit_of
 
@@ -27,8 +40,11 @@ __all__ = [
     "Belief",
     "Bounds",
     "Candidate",
+    "Content",
     "Decision",
+    "DecisionLogWriter",
     "DecisionRecord",
+    "DecisionSummary",
     "Dispatcher",
     "LeastLoad",
     "Linear",
@@ -39,14 +55,16 @@ __all__ = [
     "Price",
     "Priced",
     "Replay",
+    "Replayer",
     "RoundRobin",
     "RoutingRequest",
     "SourceAccount",
     "Survival",
+    "TurnEnd",
     "hit_of",
     "policy_named",
     "ranked",
-    "read_record",
+    "read_decision_log",
     "replay",
-    "write_record",
+    "summary_of",
 ]

@@ -113,6 +113,8 @@ class SourceAccount:
         self.num_others = 0
         self.queued_prefill_tokens = 0
         self.feedback = HitFeedback()
+        self.emptied_s = float("-inf")
+        """When it last lost all it held; what a session left there before is gone."""
         self.rates = UNMEASURED
         self._host_tokens_per_s: float | None = None
         self._storage_tokens_per_s: float | None = None
@@ -203,6 +205,11 @@ class SourceAccount:
         """What was believed of it was dropped, so what came of that says nothing any more."""
         self.feedback.reset()
         self._snapshot = None
+
+    def emptied(self, *, now: float) -> None:
+        """It restarted or its cache was reset: nothing of any session is there any more."""
+        self.emptied_s = now
+        self.forget_hits()
 
     def observe_running(self, num_requests: int, *, now: float) -> None:
         """Note how many the replica says it has, whoever sent them."""

@@ -167,7 +167,7 @@ class Dispatcher:
             prompt_tokens=prompt_tokens,
             number=number,
             last_source=last,
-            held_tokens=0 if binding is None else binding.num_tokens,
+            held_tokens=0 if binding is None else self._held_tokens(binding, last),
             is_first_turn=is_first_turn,
             turns_left=self._turns_left,
             belief=belief,
@@ -263,6 +263,11 @@ class Dispatcher:
         account = self._accounts.get(source)
         return source if account is None else account.source
 
+    def _held_tokens(self, binding: Binding, last: SourceId | None) -> int:
+        account = None if last is None else self._accounts.get(last)
+        is_there = account is not None and binding.used_s >= account.emptied_s
+        return binding.num_tokens if is_there else 0
+
     def _survival_of(self, binding: Binding, last: SourceId | None, now: float) -> float:
         if self._survival is None or last is None:
             return 1.0
@@ -292,7 +297,7 @@ class Dispatcher:
         return True
 
     def _decide(self, placement: Placement) -> None:
-        """Ask the policy, and fill its decision in."""
+        """Ask the policy, and fill its decision in; what is believed now may be otherwise later."""
         decision = placement.decision
         placement.reason, placement.source = decision.reason, decision.source
         placement.predicted_tokens = decision.predicted_tokens
@@ -300,8 +305,9 @@ class Dispatcher:
             return
         placement.account = self._accounts[decision.source]
         chosen = next(c for c in placement.candidates if c.source == decision.source)
-        credit = 1.0 if placement.belief is None else placement.belief.of(chosen.source)[1]
+        _, credit = placement.believed(chosen.source)
         placement.believed_tokens = expected_tokens(chosen.hit, credit, chosen.survival)
+        placement.belief = None  # the candidates have what it said
 
     def _take(self, placement: Placement, model: str | None) -> None:
         account, now = placement.account, placement.placed_s

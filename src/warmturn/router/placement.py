@@ -19,8 +19,11 @@ NO_HIT = PrefixHit()
 class Belief(Protocol):
     """What sources hold of one prompt: from events, or from what was routed where."""
 
-    def of(self, source: SourceId) -> tuple[PrefixHit, float]:
-        """Return what `source` holds, and how far to trust it by its origin alone, 0-1."""
+    def of(self, source: SourceId) -> tuple[PrefixHit, float] | None:
+        """Return what `source` holds, and how far to trust it by its origin alone, 0-1.
+
+        None where nothing is known of it: then a session's last place holds its turn before.
+        """
         ...
 
 
@@ -128,6 +131,13 @@ class Placement:
             )
         return self._shadow_decision
 
+    def believed(self, source: SourceId) -> tuple[PrefixHit, float]:
+        """Return what `source` holds of the prompt, and the credit of what told it."""
+        told = None if self.belief is None else self.belief.of(source)
+        if told is not None:
+            return told
+        return (self.held_at_last() if source == self.last_source else NO_HIT), 1.0
+
     def held_at_last(self) -> PrefixHit:
         """Return what the session's last place holds where nobody knows better: its turn before."""
         tokens = max(0, min(self.held_tokens, self.prompt_tokens - 1))
@@ -147,11 +157,7 @@ class Placement:
     def _candidate(self, snapshot: Snapshot) -> Candidate:
         source = snapshot.source
         is_here = source == self.last_source
-        hit, credit = NO_HIT, 1.0
-        if self.belief is not None:
-            hit, credit = self.belief.of(source)
-        elif is_here:
-            hit = self.held_at_last()
+        hit, credit = self.believed(source)
         takes = snapshot.takes(self.session, is_here=is_here, now=self.placed_s)
         return snapshot.candidate(
             is_alive=takes and source not in self.tried,
