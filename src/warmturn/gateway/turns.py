@@ -87,8 +87,7 @@ class CallFields(msgspec.Struct, frozen=True):
     continue_final_message: msgspec.Raw = _ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One inference request as it was read, complete with its body."""
 
     api: Api
@@ -150,8 +149,7 @@ class Ending(StrEnum):
     """Nobody could take it, or it was refused before it was placed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What the replica says it did; None where it does not say."""
 
     prompt_tokens: int | None = None
@@ -159,8 +157,7 @@ class Usage:
     completion_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The end of one turn."""
 
     ending: Ending
