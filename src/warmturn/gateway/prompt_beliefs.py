@@ -244,8 +244,10 @@ class PromptBeliefs:
         self, call: Call, scope: IndexScope, beliefs: Beliefs, num_tokens: int
     ) -> ToldPrompt:
         self.num_chunked += 1
-        chain = chunk_chain(_text_of(call), scope)
-        return ToldPrompt(beliefs, PromptBlocks(num_tokens, {CHUNK_BYTES: chain}, is_chunked=True))
+        text = _text_of(call)
+        chunk_tokens = num_tokens * CHUNK_BYTES / max(1, len(text))
+        chains = {CHUNK_BYTES: chunk_chain(text, scope)}
+        return ToldPrompt(beliefs, PromptBlocks(num_tokens, chains, chunk_tokens=chunk_tokens))
 
     async def _waited(
         self,
