@@ -38,9 +38,8 @@ from warmturn.types import ReplicaId
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 NUM_REPLICAS = 4
-MESSAGE_WORDS = 180
+MESSAGE_WORDS = 150
 """About 250 tokens of mixed prose and code, half a turn."""
-TURN_TOKENS = 500
 VOCABULARY = (
     "the cache keeps what a conversation has said so that its next turn pays only for what is "
     "new; return x[i + 1] if (a_b == 12) else {'key': [3.14, None]} # naïve — déjà vu \n\n"
