@@ -108,7 +108,9 @@ class FolderStore:
                 is_longer = bool(file.read(1))
         except FileNotFoundError:
             return Outcome.MISSING
-        problem = record_problem(header, target[:num_read], key, self._owner, verify=self._verifies)
+        problem = record_problem(
+            header, target[:num_read], key, self._owner, verify=self._verifies
+        )
         if problem is None and not is_longer:
             with suppress(OSError):
                 os.utime(path)  # recently used
