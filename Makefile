@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 ARGS ?=
 
 .PHONY: help setup demo demo-fleet serve test check soak bench bench-engine bench-blocks bench-pool \
-        bench-render bench-reuse bench-check bench-index docs clean
+        bench-render bench-reuse bench-check bench-index bench-decision bench-gateway docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,7 +44,7 @@ test: check  ## every test: lint, types, contract, unit, end to end
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
-bench: bench-pool bench-blocks bench-index bench-render bench-engine bench-reuse  ## every benchmark
+bench: bench-pool bench-blocks bench-index bench-decision bench-render bench-engine bench-reuse  ## every benchmark
 
 bench-engine: setup  ## prefill, decode, reuse beside transformers
 	$(BIN)/python benchmarks/engine.py $(ARGS)
@@ -66,6 +66,9 @@ bench-index: setup  ## the fleet's index beside Dynamo's RadixTree
 
 bench-render: setup  ## incremental tokenising beside one whole encode
 	$(BIN)/python benchmarks/render.py $(ARGS)
+
+bench-decision: setup  ## a routing decision, by affinity and by what replicas hold
+	$(BIN)/python benchmarks/decision.py $(ARGS)
 
 docs: setup  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
