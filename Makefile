@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
+.PHONY: help setup demo serve test test-vllm check soak bench bench-engine bench-blocks bench-pool \
         bench-render bench-reuse bench-check bench-index docs clean
 
 help:  ## say what each target does
@@ -37,6 +37,12 @@ test: check  ## every test: lint, types, contract, unit, end to end
 	$(BIN)/warmturn model fetch
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 $(ARGS)
 	$(BIN)/python -m pytest -m slow --durations 10 $(ARGS)
+
+# An environment of its own, made on first use under ~/.cache/warmturn; where vLLM cannot run, this
+# fails and says NOT RUN, unless WARMTURN_WITHOUT_VLLM=1 accepts that.
+test-vllm: setup  ## the tests against real vLLM servers (CPU build, 15 minutes at most)
+	$(BIN)/warmturn model fetch
+	$(BIN)/python tests/vllm/lane.py $(ARGS)
 
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
