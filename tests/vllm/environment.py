@@ -128,7 +128,10 @@ def _name_distribution(directory: Path) -> None:
 
 def _check_import(directory: Path) -> None:
     """Load the engine's kernels once: what the processor lacks shows here, and not in a test."""
-    load = "import vllm.platforms as p; p.current_platform.import_kernels(); print('loaded')"
+    load = (
+        "import torch, vllm.platforms as p; p.current_platform.import_kernels(); "
+        "print('loaded' if hasattr(torch.ops._C, 'rms_norm') else 'no kernels')"
+    )
     command = [str(directory / "bin" / "python"), "-c", load]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if result.returncode == -signal.SIGILL:

@@ -1,6 +1,7 @@
 """Our fleet index against vLLM's own block pool, fed by its events."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from warmturn.fleet import IndexScope, SourceState, index_chain
 
 BLOCK = 32
 SALTS = (None, "tenant-a", "tenant-b")
+AT_ONCE = 8
 
 
 class Sent:
@@ -40,17 +42,25 @@ def send(server, sent, ids, salt, max_tokens):
 
 
 def mixed_requests(server, sent, *, num, seed):
-    """Conversations that go on, under three salts, in a pool that cannot hold them."""
+    """Conversations that go on, eight at a time, under three salts, in a pool too small for them."""
     rng = random.Random(seed)
     conversations = [([], SALTS[i % len(SALTS)]) for i in range(40)]
-    for _ in range(num):
-        number = rng.randrange(len(conversations))
-        history, salt = conversations[number]
-        ids = [*history, *token_ids(rng, rng.randrange(8, 60))]
-        if len(ids) > 124:  # a new conversation
-            ids = token_ids(rng, rng.randrange(8, 125))
-        generated = send(server, sent, ids, salt, rng.randrange(1, 5))
-        conversations[number] = ([*ids, *generated][:124], salt)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        while num > 0:
+            chosen = rng.sample(range(len(conversations)), min(AT_ONCE, num))
+            turns = [next_turn(rng, *conversations[number]) for number in chosen]
+            replies = threads.map(lambda turn: send(server, sent, *turn), turns)
+            for number, (ids, salt, _), reply in zip(chosen, turns, replies, strict=True):
+                conversations[number] = ([*ids, *reply], salt)
+            num -= len(chosen)
+
+
+def next_turn(rng, history, salt):
+    """Return prompt (at most 128 tokens), salt and reply length of one turn."""
+    ids = [*history, *token_ids(rng, rng.randrange(8, 48))]
+    if len(ids) > 128:  # the conversation begins anew
+        ids = token_ids(rng, rng.randrange(8, 96))
+    return ids, salt, rng.randrange(1, 5)
 
 
 def assert_index_is_pool(reader, server, sent):

@@ -22,11 +22,12 @@ class ServerPrompt:
 def server_prompt(client: Client, body: dict[str, Any]) -> ServerPrompt:
     """Ask for the prompt of a chat `body` (model, messages, tools, template arguments).
 
-    Tries vLLM's `/tokenize` and `/v1/chat/completions/render`, then llama.cpp's
-    `/apply-template`. Raises `PeerError` where the server has none of them or refuses all.
+    Tries vLLM's `/v1/chat/completions/render` and `/tokenize`, then llama.cpp's
+    `/apply-template`. Rendering comes first because it reads a chat as the server will serve it:
+    vLLM 0.32's `/tokenize` drops `reasoning_content`, which its chat endpoint renders. Raises `PeerError` where the server has none of them or refuses all.
     """
     refusals = []
-    for path in ("/tokenize", "/v1/chat/completions/render", "/apply-template"):
+    for path in ("/v1/chat/completions/render", "/tokenize", "/apply-template"):
         answer = client.try_post(path, body)
         found = None if isinstance(answer, str) else _prompt_in(path, answer)
         if found is not None:
