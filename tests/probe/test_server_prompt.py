@@ -26,6 +26,16 @@ def test_what_will_be_served_counts_before_what_is_only_tokenised():
     assert server_prompt(client, {}).token_ids == (3,)
 
 
+def test_tools_that_are_refused_for_want_of_a_parser_are_asked_for_without_a_choice():
+    class NoParser:
+        def try_post(self, path, body):
+            assert path == "/v1/chat/completions/render"
+            return {"token_ids": [7]} if body.get("tool_choice") == "none" else "no parser"
+
+    found = server_prompt(NoParser(), {"tools": [{"type": "function"}]})
+    assert found == ServerPrompt("/v1/chat/completions/render", (7,), None)
+
+
 def test_text_will_do():
     client = Answers(apply_template={"prompt": "x"})
     assert server_prompt(client, {}) == ServerPrompt("/apply-template", None, "x")

@@ -131,9 +131,7 @@ def test_a_match_predicts_what_is_delivered(small):
         longer = [*history, *generated, *token_ids(rng, 20)]
 
         def predicted(salt):
-            chain = index_chain(
-                np.array(longer, np.int32), IndexScope(salt=salt), block_size=BLOCK
-            )
+            chain = index_chain(np.array(longer, np.int32), IndexScope(salt=salt), block_size=BLOCK)
             return reader.consumer.match(chain).of(SOURCE).device * BLOCK
 
         def delivered(salt):

@@ -16,7 +16,14 @@ from warmturn.errors import InvalidInput
 from warmturn.integrations.vllm_arguments import VllmArguments
 from warmturn.integrations.vllm_warnings import ServeWarning, review
 
-__all__ = ["KNOWN_VERSIONS", "EventSockets", "ServeCommand", "ServeOption", "ServeUse", "serve_command"]
+__all__ = [
+    "KNOWN_VERSIONS",
+    "EventSockets",
+    "ServeCommand",
+    "ServeOption",
+    "ServeUse",
+    "serve_command",
+]
 
 KNOWN_VERSIONS = ("0.32",)
 """Versions whose options and behaviour were tried."""
@@ -121,7 +128,9 @@ def _options(use: ServeUse) -> Iterator[ServeOption]:
         ("--enable-prompt-tokens-details",), "answers say how much was cached: cached_tokens"
     )
     if use.cache_metrics:
-        yield ServeOption(("--kv-cache-metrics",), "/metrics tells how long blocks live and lie idle")
+        yield ServeOption(
+            ("--kv-cache-metrics",), "/metrics tells how long blocks live and lie idle"
+        )
         yield ServeOption(("--kv-cache-metrics-sample", "1.0"), "of every block, not of one in 100")
     if use.token_ids:
         yield ServeOption(("--enable-scale-out",), "opens /inference/v1/generate: ids in, ids out")
@@ -135,7 +144,8 @@ def _options(use: ServeUse) -> Iterator[ServeOption]:
 
 def _cpu_options() -> Iterator[ServeOption]:
     yield ServeOption(
-        ("--block-size", str(CPU_BLOCK_TOKENS)), "the smallest block there: least is lost at its end"
+        ("--block-size", str(CPU_BLOCK_TOKENS)),
+        "the smallest block there: least is lost at its end",
     )
     yield ServeOption(("--enforce-eager",), "starts in half a minute instead of two")
     yield ServeOption(

@@ -99,7 +99,9 @@ def _prompt_only_offload(line: _Line) -> Iterator[ServeWarning]:
 def _tiers(line: _Line) -> Iterator[ServeWarning]:
     for config in line.connectors:
         extra = config.get("kv_connector_extra_config") or {}
-        kinds = {one.get("type") for one in extra.get("secondary_tiers") or () if isinstance(one, dict)}
+        kinds = {
+            one.get("type") for one in extra.get("secondary_tiers") or () if isinstance(one, dict)
+        }
         if "example" in kinds:
             yield ServeWarning(
                 "secondary tier 'example'",
