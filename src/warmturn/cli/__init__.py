@@ -13,6 +13,7 @@ from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.model import app as _model
+from warmturn.cli.vllm import app as _vllm
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -28,6 +29,7 @@ app.command("engine")(_engine)
 app.command("demo")(_demo)
 app.command("check")(_check)
 app.add_typer(_model, name="model")
+app.add_typer(_vllm, name="vllm")
 
 
 def _print_version(wanted: bool) -> None:

@@ -63,7 +63,7 @@ class VllmArguments:
         if text is not None:
             try:
                 found = json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidInput(f"{name} holds no JSON: {error}") from error
             if not isinstance(found, dict):
                 raise InvalidInput(f"{name} holds {text[:80]}, not a JSON object")
@@ -71,6 +71,10 @@ class VllmArguments:
             place = found
             for key in keys[:-1]:
                 place = place.setdefault(key, {})
+                if not isinstance(place, dict):
+                    raise InvalidInput(
+                        f"{name}.{'.'.join(keys)} sets a key below one that holds no object"
+                    )
             place[keys[-1]] = _scalar(value)
         return found
 
@@ -91,5 +95,5 @@ def _scalar(value: str | None) -> Any:
         return True
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value

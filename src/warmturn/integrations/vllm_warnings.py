@@ -39,11 +39,14 @@ class _Line:
     on_cpu: bool
 
     @property
-    def connectors(self) -> list[dict[str, Any]]:
-        """Configurations of the connector, or of each one inside a MultiConnector."""
+    def connectors(self) -> list[tuple[str, dict[str, Any]]]:
+        """Name and extra configuration of the connector, or of each inside a MultiConnector."""
         config = self.arguments.json("--kv-transfer-config")
-        inner = (config.get("kv_connector_extra_config") or {}).get("connectors")
-        return [one for one in inner if isinstance(one, dict)] if inner else [config]
+        inner = _objects(_object(config.get("kv_connector_extra_config")).get("connectors"))
+        return [
+            (str(one.get("kv_connector")), _object(one.get("kv_connector_extra_config")))
+            for one in inner or [config]
+        ]
 
 
 def review(
@@ -52,6 +55,14 @@ def review(
     """Return what is wrong with a line, worst first. Raises `InvalidInput` for broken JSON."""
     line = _Line(arguments, environment, on_cpu)
     return tuple(warning for rule in _RULES for warning in rule(line))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _no_caching(line: _Line) -> Iterator[ServeWarning]:
@@ -65,10 +76,10 @@ def _no_caching(line: _Line) -> Iterator[ServeWarning]:
 
 
 def _saltless_store(line: _Line) -> Iterator[ServeWarning]:
-    for config in line.connectors:
-        if config.get("kv_connector") in _SALTLESS_CONNECTORS:
+    for name, _ in line.connectors:
+        if name in _SALTLESS_CONNECTORS:
             yield ServeWarning(
-                f"kv_connector {config['kv_connector']}",
+                f"kv_connector {name}",
                 "isolation",
                 "keys its store by token ids alone: a tenant is served what another computed",
                 "take one that keys by vLLM's block hashes, in which the salt is",
@@ -76,10 +87,8 @@ def _saltless_store(line: _Line) -> Iterator[ServeWarning]:
 
 
 def _prompt_only_offload(line: _Line) -> Iterator[ServeWarning]:
-    for config in line.connectors:
-        extra = config.get("kv_connector_extra_config") or {}
-        offloads = config.get("kv_connector") == "OffloadingConnector"
-        if offloads and extra.get("offload_prompt_only", True) is not False:
+    for name, extra in line.connectors:
+        if name == "OffloadingConnector" and extra.get("offload_prompt_only", True) is not False:
             yield ServeWarning(
                 "offload_prompt_only (default true)",
                 "reuse",
@@ -97,11 +106,8 @@ def _prompt_only_offload(line: _Line) -> Iterator[ServeWarning]:
 
 
 def _tiers(line: _Line) -> Iterator[ServeWarning]:
-    for config in line.connectors:
-        extra = config.get("kv_connector_extra_config") or {}
-        kinds = {
-            one.get("type") for one in extra.get("secondary_tiers") or () if isinstance(one, dict)
-        }
+    for _, extra in line.connectors:
+        kinds = {str(tier.get("type")) for tier in _objects(extra.get("secondary_tiers"))}
         if "example" in kinds:
             yield ServeWarning(
                 "secondary tier 'example'",
@@ -122,9 +128,8 @@ def _no_cpu_offload(line: _Line) -> Iterator[ServeWarning]:
     if not line.on_cpu:
         return
     shipped = any(
-        config.get("kv_connector") == "OffloadingConnector"
-        and "spec_module_path" not in (config.get("kv_connector_extra_config") or {})
-        for config in line.connectors
+        name == "OffloadingConnector" and "spec_module_path" not in extra
+        for name, extra in line.connectors
     )
     if shipped or "--kv-offloading-size" in line.arguments.values:
         yield ServeWarning(
