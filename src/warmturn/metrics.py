@@ -1,6 +1,7 @@
 """What one turn did: the record every report, table and histogram is made from."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = ["TurnMetrics"]
 
@@ -11,7 +12,8 @@ class TurnMetrics:
 
     prompt_tokens: int
     cached_tokens: int
-    """Leading prompt tokens taken from the pool at admission; at most prompt_tokens - 1."""
+    """Prompt tokens not computed: found in the pool at admission or loaded from a lower tier; at
+    most prompt_tokens - 1."""
     prefilled_tokens: int
     """Prompt tokens computed, recomputation after a preemption included."""
     generated_tokens: int
@@ -22,3 +24,5 @@ class TurnMetrics:
     """From submission to the first generated token; None when none was generated."""
     e2e_s: float
     """From submission to the end."""
+    loaded_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of `cached_tokens`, those loaded from below the pool, by tier: `host`, `disk`, `shared`."""

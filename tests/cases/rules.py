@@ -79,7 +79,9 @@ def _project(value: Any, patterns: list[tuple[str, ...]]) -> Any:
 def _add_keys(asked: Any, answer: Any, pattern: list[str]) -> None:
     """Add to `asked` the objects of `answer` that the pattern names, with nulls for values."""
     step, *rest = pattern
-    for key in range(len(answer)) if isinstance(answer, list) else [k for k in answer if k == step]:
+    for key in (
+        range(len(answer)) if isinstance(answer, list) else [k for k in answer if step in {"*", k}]
+    ):
         inner = answer[key]
         if not isinstance(inner, dict | list):
             continue
@@ -128,6 +130,7 @@ RULES: dict[str, Rules] = {
     "gateway-salt": Rules(asked=("equal_salt", "different_salt")),  # likewise
     "chunk-floor": Rules(null_is_an_answer=("rows.*.stored", "rows.*.error")),
     "reload-or-recompute": Rules(absolute_only=("rows.*.load_s", "rows.*.recompute_s")),
+    "geometry": Rules(asked_keys=("answers.*.bytes_at",)),
     "fit-capacity-log": Rules(asked=("relative_tolerance",), tolerance_from="relative_tolerance"),
     "trace-validation": Rules(asked=("accepts.*.block_size", "accepts.*.line")),
     "cache-steps": Rules(unordered=("final_cached",)),

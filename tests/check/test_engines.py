@@ -1,7 +1,7 @@
 import pytest
 
-from warmturn.check.cost import cost_of
 from warmturn.check.engines import ENGINES, default_block_tokens, lost_to
+from warmturn.cost.reuse import cost_of
 
 
 def cost(shared):

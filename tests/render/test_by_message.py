@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planted_log import TEMPLATE
@@ -73,6 +73,7 @@ options = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("source", BY_MESSAGE)
+@settings(deadline=None)
 @given(turns=st.lists(st.tuples(st.lists(message, max_size=4), options), min_size=1, max_size=4))
 def test_the_text_is_that_of_the_whole(source, turns):
     """One template writes all turns, so that later ones are put together from earlier ones."""

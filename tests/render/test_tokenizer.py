@@ -13,7 +13,7 @@ from tests.support.soak import examples
 from warmturn.errors import InvalidInput, InvalidRequest
 from warmturn.render import Tokenizer
 
-REAL = ["smollm2", "qwen3", "deepseek", "llama2"]
+REAL = ["smollm2", "qwen3", "deepseek", "tekken", "llama2"]
 
 _SPECIAL = {
     "smollm2": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<jupyter_text>"],
@@ -25,11 +25,12 @@ _SPECIAL = {
         "</think>",
         "\uff5cDSML\uff5c",
     ],
+    "tekken": ["[INST]", "[/INST]", "<s>", "<SPECIAL_999>", "<SPECIAL_20>"],
     "llama2": ["<s>", "</s>", "<unk>", "[INST]", "<<SYS>>"],
 }
 _FRAGMENTS = [
     "<|im_", "<|", "|>", "<\uff5cUser", "\uff5c>", "<", ">", "\n", "\n\n", " ", "   ", "\t", "\r\n",
-    "user", "assistant", "Hello", " the", "jsonp", "12", "345", "def f(x):\n    return x[0]}}",
+    "user", "assistant", "Hello", " the", "a b", ". \n", "'s ", "! ", " .", "jsonp", "12", "345", "def f(x):\n    return x[0]}}",
     "e\u0301", "é", "\u212b", "中国", "東京タワー", "👩\u200d💻", "🇫🇷", "\u0000", "▁", "...", "\ufb01", "<0x0A>",
 ]  # fmt: skip
 
@@ -54,6 +55,7 @@ def test_encoding_equals_the_library_on_the_whole_text(name, data, real_tokenize
     text = data.draw(_texts(name))
     expected = library.encode(text, add_special_tokens=False).ids
     assert ours.is_incremental
+    assert ours.is_word_by_word is (name != "llama2")
     assert ours.encode(text).tolist() == expected
     # All segments are known now; the answer must not change.
     assert ours.encode(text).tolist() == expected
@@ -103,15 +105,19 @@ def test_the_bytes_of_tokens_join_to_the_text(name, real_tokenizer):
 def test_a_turn_encodes_only_its_new_segments(real_tokenizer, monkeypatch):
     ours, _ = real_tokenizer("smollm2")
     encoded = []
-    real_encoded = ours._encoded
-    monkeypatch.setattr(
-        ours, "_encoded", lambda texts: encoded.extend(texts) or real_encoded(texts)
-    )
+    words = ours._words
+    real_encode = words._encode
+    monkeypatch.setattr(words, "_encode", lambda texts: encoded.extend(texts) or real_encode(texts))
     history = "<|im_start|>user\nFirst of this test<|im_end|>\n<|im_start|>assistant\n"
     ours.encode(history)
     encoded.clear()
     ours.encode(history + "A reply<|im_end|>\n<|im_start|>user\nSecond<|im_end|>\n")
-    assert encoded == ["<|im_start|>assistant\nA reply", "<|im_start|>user\nSecond"]
+    (joined,) = encoded
+    assert sorted(joined.split(words._separator)) == [
+        " reply",
+        "<|im_start|>assistant\nA",
+        "<|im_start|>user\nSecond",
+    ]
 
 
 def test_ids_come_as_int32_that_the_caller_may_change(chat_tokenizer):

@@ -195,6 +195,21 @@ class Pool:
         """Take the request's blocks back; those with content stay hits until evicted."""
         kernels.release(self._state, self._tables.pop(request_id).held(), now)
 
+    def hold(self, holder: RequestId, request_id: RequestId, num_blocks: int) -> None:
+        """Let `holder`, such as a transfer, hold the first `num_blocks` blocks of a request too.
+
+        They stay as they are until `release(holder)`, whatever becomes of the request. All of the
+        chain is held, or a block's parent could be evicted before it.
+        """
+        held = self._tables[request_id].held()[:num_blocks].copy()
+        if holder in self._tables or len(held) < num_blocks:
+            raise BrokenInvariant(
+                f"{holder!r} cannot hold {num_blocks} blocks of {request_id!r}, which has "
+                f"{len(self._tables[request_id].held())}"
+            )
+        self._state.ref_count[held] += 1
+        self._tables[holder] = _Table(held, len(held), 0)
+
     def touch(self, words: HashWords, *, now: float) -> int:
         """Make the cached prefix of `words` most recently used; return its length in blocks."""
         found, hits, _ = self._find(words)

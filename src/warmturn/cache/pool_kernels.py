@@ -246,8 +246,9 @@ def store(s: State, table: Array, words: Array, start: int, now: float, is_new: 
                 _unlink(s, twin)
             s.ref_count[twin] += 1
             s.used_s[twin] = now
-            s.ref_count[block] = 0
-            _give_back(s, block)
+            s.ref_count[block] -= 1
+            if s.ref_count[block] == 0:  # else something is still being copied into it
+                _give_back(s, block)
             table[i] = twin
             is_new[i - start] = 0
             continue

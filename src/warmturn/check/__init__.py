@@ -7,13 +7,13 @@ Reads no files, prints nothing and knows no server: `formats` reads, `cli` shows
 
 from warmturn.check.causes import Finding
 from warmturn.check.checker import Checker, check_conversations, check_turn
-from warmturn.check.cost import Reuse, TurnCost
 from warmturn.check.names import UNKNOWN, blame_of
 from warmturn.check.parity import Parity, compare_renderings
 from warmturn.check.report import CheckReport, ConversationCheck, Fix, TurnCheck, WindowStep
 from warmturn.check.settings import Settings
 from warmturn.check.token_log import TokenPair, check_token_pair
 from warmturn.check.tokens import TokenFinding
+from warmturn.cost.reuse import Reuse, TurnCost
 
 __all__ = [
     "UNKNOWN",

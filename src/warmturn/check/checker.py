@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from warmturn.check.cost import TurnCost, cost_of
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import Lineage, Node, Placement
 from warmturn.check.names import blame_of
@@ -34,6 +33,7 @@ from warmturn.check.turn import (
     latent_causes_of,
     rendered,
 )
+from warmturn.cost.reuse import TurnCost, cost_of
 from warmturn.errors import WarmturnError
 from warmturn.formats.record import LoggedRequest
 from warmturn.render import ChatTemplate, Renderer

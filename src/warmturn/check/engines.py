@@ -9,7 +9,7 @@
 
 from typing import Literal, TypeAlias, get_args
 
-from warmturn.check.cost import HYBRID_BLOCK_TOKENS, TurnCost
+from warmturn.cost.reuse import HYBRID_BLOCK_TOKENS, TurnCost
 
 __all__ = ["ENGINES", "Engine", "default_block_tokens", "lost_to"]
 

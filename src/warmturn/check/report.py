@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import msgspec
 
 from warmturn.check.causes import Finding
-from warmturn.check.cost import TurnCost
 from warmturn.check.lineage import Relation
 from warmturn.check.names import Blame, Level, Verdict
 from warmturn.check.reply import Evidence
 from warmturn.check.tokens import TokenFinding
+from warmturn.cost.reuse import TurnCost
 
 __all__ = ["CheckReport", "ConversationCheck", "Conversations", "Fix", "TurnCheck", "WindowStep"]
 

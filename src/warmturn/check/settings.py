@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from warmturn.check.cost import HYBRID_BLOCK_TOKENS
 from warmturn.check.lineage import MOST_OPEN_REQUESTS
+from warmturn.cost.reuse import HYBRID_BLOCK_TOKENS
 from warmturn.errors import InvalidInput
 
 __all__ = ["Settings"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from warmturn.check.compare import Replacement, first_replacement, shared_tokens
-from warmturn.check.cost import Reuse, reuse_of
 from warmturn.check.names import UNKNOWN, Blame, Level, Verdict, blame_of
 from warmturn.check.tokens import find_token_cause
+from warmturn.cost.reuse import Reuse, reuse_of
 from warmturn.types import TokenIds
 
 __all__ = ["TokenPair", "check_token_pair"]

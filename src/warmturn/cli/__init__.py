@@ -12,7 +12,10 @@ from warmturn import __version__
 from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.engine import engine as _engine
+from warmturn.cli.horizon import horizon as _horizon
 from warmturn.cli.model import app as _model
+from warmturn.cli.plan import plan as _plan
+from warmturn.cli.thinktime import thinktime as _thinktime
 from warmturn.cli.vllm import app as _vllm
 from warmturn.errors import CallerError, PeerError
 
@@ -28,6 +31,9 @@ app = typer.Typer(
 app.command("engine")(_engine)
 app.command("demo")(_demo)
 app.command("check")(_check)
+app.command("plan")(_plan)
+app.command("horizon")(_horizon)
+app.command("thinktime")(_thinktime)
 app.add_typer(_model, name="model")
 app.add_typer(_vllm, name="vllm")
 

@@ -16,6 +16,7 @@ are matched all the same: they may hide a marker by overlapping it.
 """
 
 import re
+import string
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise, takewhile
@@ -40,6 +41,8 @@ class MarkerSplitter:
             passes.append(_Pass(late))
         self._passes = passes
         self.has_markers = any(one.markers for one in passes)
+        self.separator = next((t.content for t in reversed(raw) if _is_separator(t)), None)
+        """A marker that takes nothing beside itself: texts around it are encoded as if alone."""
 
     def split(self, text: str) -> list[str]:
         """Return the segments of `text`, in order; joined they give `text`. O(length)."""
@@ -81,6 +84,12 @@ def _is_marker(token: AddedToken) -> bool:
     # A run of line feeds or of "▁" is a token too; cutting there would only make crumbs.
     is_word_like = any(character.isalnum() for character in token.content)
     return is_edge and is_word_like and not (token.lstrip or token.single_word)
+
+
+def _is_separator(token: AddedToken) -> bool:
+    # Special ones are the rarest in a text; the last of them mostly have no use at all.
+    takes_none = not token.rstrip and token.content[-1] in string.punctuation
+    return token.special and takes_none and _is_marker(token)
 
 
 def _looks_around(token: AddedToken) -> bool:

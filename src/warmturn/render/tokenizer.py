@@ -15,12 +15,16 @@ from warmturn.render.model_files import load_tokenizer_config, named_special_tok
 from warmturn.render.segment_cache import SegmentCache
 from warmturn.render.splitting import MarkerSplitter
 from warmturn.render.token_bytes import TokenBytes
+from warmturn.render.word_borders import splits_behind_words
+from warmturn.render.words import Words
 from warmturn.types import TokenIds
 
 __all__ = ["Tokenizer"]
 
 _DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 """About two hundred conversations of 32k tokens: 4.3 bytes of text and 4 of ids per token."""
+
+_FEW_CHARS = 2048
 
 _PIECEWISE = frozenset({
     # Normalisers and pre-tokenizers that treat each piece between added tokens alone, read and
@@ -61,6 +65,7 @@ class Tokenizer:
         )
         self.whole_text_reason = self._find_whole_text_reason()
         self._segments = SegmentCache(capacity_bytes=cache_bytes)
+        self._words = self._find_words()
         self._token_bytes = TokenBytes(backend)
 
     @classmethod
@@ -89,10 +94,23 @@ class Tokenizer:
             return "no special token is certain to be found wherever it stands"
         return None
 
+    def _find_words(self) -> Words | None:
+        separator = self._splitter.separator
+        if separator is None or not self.is_incremental or not splits_behind_words(self._backend):
+            return None
+        separator_id = self._backend.token_to_id(separator)
+        assert separator_id is not None  # it is an added token
+        return Words(self._encoded, separator=separator, separator_id=separator_id)
+
     @property
     def is_incremental(self) -> bool:
         """Whether texts are encoded segment by segment; if not, `whole_text_reason` says why."""
         return self.whole_text_reason is None
+
+    @property
+    def is_word_by_word(self) -> bool:
+        """Whether of a new segment only words not met before are encoded."""
+        return self._words is not None
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -155,15 +173,22 @@ class Tokenizer:
         return np.concatenate([ids for ids in known if ids is not None])
 
     def _encode_missing(self, missing: list[str]) -> dict[str, TokenIds]:
-        fresh = dict(zip(missing, self._encoded(missing), strict=True))
+        encode = self._encoded if self._words is None else self._words.encode
+        fresh = dict(zip(missing, encode(missing), strict=True))
         for segment, ids in fresh.items():
             self._segments.put(segment, ids)
         return fresh
 
     def _encoded(self, texts: list[str], *, add_special_tokens: bool = False) -> list[TokenIds]:
+        encode, is_few = self._backend, sum(map(len, texts)) < _FEW_CHARS
         try:
             # The batch form uses all cores and, being "fast", skips the offsets nobody reads.
-            batch = self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+            # Where there is little to do, handing it to other threads takes longer.
+            batch = (
+                [encode.encode(text, add_special_tokens=add_special_tokens) for text in texts]
+                if is_few
+                else encode.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+            )
         except TypeError as error:  # how the library refuses a string that has no UTF-8 form
             raise InvalidRequest(
                 "the text holds a lone surrogate (half of a UTF-16 pair); send valid Unicode"

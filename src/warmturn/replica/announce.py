@@ -1,13 +1,21 @@
 """What a replica's pool changed, as KV events."""
 
+from collections.abc import Iterable
+from itertools import groupby
+
 import numpy as np
 import numpy.typing as npt
 
 from warmturn.cache.events import BlockRemoved, BlockStored, CacheEvent
+from warmturn.cache.tiers import TierChange
+from warmturn.cache.transfers import TierName
 from warmturn.replica.sequence import Sequence
 from warmturn.types import BlockHash, HashWords
 
-__all__ = ["removed", "stored"]
+__all__ = ["moved", "removed", "stored"]
+
+_MEDIA = {TierName.HOST: "CPU", TierName.DISK: "STORAGE"}
+"""vLLM's words. The shared store is not announced: nobody hears when a block leaves it."""
 
 
 def removed(evicted: HashWords) -> list[CacheEvent]:
@@ -38,3 +46,23 @@ def _stored_run(sequence: Sequence, start: int, stop: int) -> BlockStored:
         block_size=size,
         extra_keys=tuple(chain.extra_keys(i) for i in range(start, stop)),
     )
+
+
+def moved(changes: Iterable[TierChange]) -> list[CacheEvent]:
+    """Return what changed in lower tiers, in order: hashes only, whose tokens the device's tell."""
+    events: list[CacheEvent] = []
+    for (what, tier), group in groupby(changes, key=lambda change: change[:2]):
+        hashes = tuple(key for _, _, key in group)
+        if what == "removed":
+            events.extend(BlockRemoved((key,), _MEDIA[tier]) for key in hashes)
+        else:
+            events.append(
+                BlockStored(
+                    block_hashes=hashes,
+                    parent_block_hash=None,
+                    token_ids=np.empty(0, np.int32),
+                    block_size=0,
+                    medium=_MEDIA[tier],
+                )
+            )
+    return events

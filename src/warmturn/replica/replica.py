@@ -5,18 +5,21 @@ A driver (the engine, the simulator) owns clock and loop:
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warmturn.blocks.chain import ChainBuilder
 from warmturn.blocks.keys import CacheScope
 from warmturn.blocks.schemes import HashScheme
 from warmturn.cache.events import CacheEvent
 from warmturn.cache.pool import Pool, PoolChanges
+from warmturn.cache.tiers import TierManager
+from warmturn.cache.transfers import Done, Order
 from warmturn.errors import BrokenInvariant, InvalidRequest, NeverFits
 from warmturn.metrics import TurnMetrics
-from warmturn.replica.announce import removed, stored
+from warmturn.replica.announce import moved, removed, stored
+from warmturn.replica.offload import Offload
 from warmturn.replica.sequence import Sequence, Submission
 from warmturn.replica.step import Sampled, Step, Work
 from warmturn.types import RequestId
@@ -26,11 +29,13 @@ __all__ = ["Admission", "Progress", "Replica", "StepReport"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request that got its blocks for the first time."""
+    """A request that got its blocks, and what was to be loaded into them, for the first time."""
 
     request_id: RequestId
     prompt_tokens: int
     cached_tokens: int
+    loaded_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of `cached_tokens`, those from below the pool, by tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class Replica:
       all of its tokens: "not now" waits, "never" is refused by `submit`.
     - When a decode needs a block and none is free, the request admitted last gives up its
       blocks and waits at the head of the queue; what it had stored stays a hit.
+    - With tiers below the pool a prompt may wait for blocks on their way up. It holds its blocks
+      then and takes no part in steps; nobody else waits for it.
 
     A request alone always fits, so the one admitted first always gets on.
     """
@@ -83,12 +90,14 @@ class Replica:
         max_step_tokens_decoding: int = 512,
         prefix_caching: bool = True,
         announce: bool = False,
+        tiers: TierManager | None = None,
     ) -> None:
         """`max_model_len`: most tokens of prompt + reply; the pool's size caps it.
 
         Budgets of 2,048 alone and 512 beside decodes: longer chunks gain 6 to 16 % at
         6,000 tokens, shorter ones keep the next token of others near (docs/design/executor.md).
-        `announce`: collect KV events for every report.
+        `announce`: collect KV events for every report. `tiers`: what lies below the pool; its
+        orders (`take_orders`) are then the driver's to carry out and report (`transferred`).
         """
         self.pool = pool
         self.max_model_len = min(max_model_len, pool.num_blocks * pool.block_size)
@@ -99,6 +108,9 @@ class Replica:
         self._max_step_tokens_decoding = max_step_tokens_decoding
         self._prefix_caching = prefix_caching
         self._announce = announce
+        self._offload = None if tiers is None or not prefix_caching else Offload(pool, tiers)
+        self._events: list[CacheEvent] = []  # of blocks loaded since the last report
+        self._planned_s = 0.0
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # in order of admission
         self._by_id: dict[RequestId, Sequence] = {}
@@ -138,6 +150,8 @@ class Replica:
         sequence = Sequence(submission, chain, limit=limit, now=now)
         self._by_id[submission.request_id] = sequence
         self._waiting.append(sequence)
+        if self._offload is not None:
+            self._offload.submitted(sequence, now=now)
 
     def cancel(self, request_id: RequestId, *, now: float) -> TurnMetrics | None:
         """End a request at once and free its blocks; None when it has ended already.
@@ -152,7 +166,12 @@ class Replica:
             self.pool.release(request_id, now=now)
         else:
             self._waiting.remove(sequence)
+        self._leave_tiers(sequence, now)
         return sequence.turn(now)
+
+    def _leave_tiers(self, sequence: Sequence, now: float) -> None:
+        if self._offload is not None:
+            self._offload.ended(sequence, now=now)
 
     def _limit_of(self, submission: Submission) -> int:
         """Return the longest this sequence may become; refuse what can never be held."""
@@ -187,12 +206,14 @@ class Replica:
         """
         if self._in_flight is not None:
             raise BrokenInvariant(f"step {self._in_flight.number} is planned and not completed")
+        self._take_loaded(now)
         works = self._plan_decodes(now)
         budget = (self._max_step_tokens_decoding if works else self._max_step_tokens) - len(works)
         works.extend(self._plan_prefills(budget, now))
         if not works:
             return None
         self._step_number += 1
+        self._planned_s = now
         self._in_flight = Step(number=self._step_number, works=tuple(works))
         return self._in_flight
 
@@ -203,6 +224,8 @@ class Replica:
             if not sequence.is_decoding:
                 continue
             while sequence in self._running and not self._has_room(sequence, now):
+                if self._waits_for_copies():
+                    return works
                 self._preempt_last(now)
             if sequence not in self._running:
                 break  # it was the last one itself
@@ -212,8 +235,14 @@ class Replica:
     def _has_room(self, sequence: Sequence, now: float) -> bool:
         return self.pool.append(sequence.request_id, sequence.num_tokens, now=now)
 
+    def _waits_for_copies(self) -> bool:
+        """Tell whether a request alone lacks room only until its neighbours' blocks are copied."""
+        return len(self._running) == 1 and self._offload is not None and self._offload.holds_blocks
+
     def _preempt_last(self, now: float) -> None:
         victim = self._running.pop()
+        if self._offload is not None:
+            self._offload.left(victim, now=now)
         self.pool.release(victim.request_id, now=now)
         victim.preempt()
         self._waiting.appendleft(victim)
@@ -222,16 +251,49 @@ class Replica:
     def _plan_prefills(self, budget: int, now: float) -> Iterator[Work]:
         for sequence in self._running:
             if budget > 0 and not sequence.is_decoding:
-                chunk = min(sequence.num_left, budget)
-                budget -= chunk
-                yield self._work(sequence, chunk)
-        while budget > 0 and self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting[0]
+                chunk = self._computable(sequence, budget, now)
+                if chunk:
+                    budget -= chunk
+                    yield self._work(sequence, chunk)
+        for sequence in tuple(self._waiting):
+            if budget <= 0 or len(self._running) >= self._max_running:
+                return
+            if self._offload is not None and not self._offload.may_admit(sequence, now=now):
+                continue  # its look-up is short, and the others need not wait for it
             if not self._admit(sequence, now):
                 return
-            chunk = min(sequence.num_left, budget)
-            budget -= chunk
-            yield self._work(sequence, chunk)
+            chunk = self._computable(sequence, budget, now)
+            if chunk:
+                budget -= chunk
+                yield self._work(sequence, chunk)
+
+    def _computable(self, sequence: Sequence, budget: int, now: float) -> int:
+        """Return how many of its next tokens are computed in this step; 0: it waits for blocks."""
+        if self._offload is None:
+            return min(sequence.num_left, budget)
+        return self._offload.num_computable(sequence, budget, now=now)
+
+    def _take_loaded(self, now: float) -> None:
+        """Let loading sequences have what has arrived for them."""
+        if self._offload is None:
+            return
+        for sequence in self._running:
+            if not self._offload.is_loading(sequence):
+                continue
+            if self._offload.advance(sequence, now=now):
+                self._events += self._store(sequence, now)
+            self._note_admission(sequence)
+
+    def _note_admission(self, sequence: Sequence) -> None:
+        """Report an admission once, when it is known what was cached."""
+        is_loading = self._offload is not None and self._offload.is_loading(sequence)
+        if sequence.is_counted or is_loading:
+            return
+        sequence.is_counted = True
+        cached, loaded = sequence.num_cached or 0, dict(sequence.loaded_tokens)
+        self._admitted.append(
+            Admission(sequence.request_id, sequence.num_prompt, cached, loaded)
+        )
 
     def _admit(self, sequence: Sequence, now: float) -> bool:
         """Give a waiting sequence its blocks; False for "not now"."""
@@ -240,12 +302,12 @@ class Replica:
         hits = self.pool.allocate(request_id, words, num_tokens, now=now)
         if hits is None:
             return False
-        if sequence.num_cached is None:
-            cached = hits * self.pool.block_size
-            self._admitted.append(Admission(request_id, sequence.num_prompt, cached))
         sequence.admit(hits * self.pool.block_size, now)
-        self._waiting.popleft()
+        self._waiting.remove(sequence)
         self._running.append(sequence)
+        if self._offload is not None:
+            self._offload.admitted(sequence, now=now)
+        self._note_admission(sequence)
         return True
 
     def _work(self, sequence: Sequence, num_new: int) -> Work:
@@ -271,6 +333,10 @@ class Replica:
             raise BrokenInvariant("a step was completed that was not planned")
         changes = self.pool.drain()
         events: list[CacheEvent] = removed(changes.evicted) if self._announce else []
+        events += self._events
+        self._events = []
+        if self._offload is not None:
+            self._offload.computed(step, now - self._planned_s, now=now)
         chosen = {token.request_id: token for token in sampled}
         progress = []
         for work in step.works:
@@ -294,18 +360,27 @@ class Replica:
         sequence.advance(len(work.token_ids))
         if not self._prefix_caching:
             return []
+        return self._store(sequence, now)
+
+    def _store(self, sequence: Sequence, now: float) -> list[CacheEvent]:
+        """Name the blocks that are full by now; write them through to the tiers below."""
         words = sequence.chain_words(sequence.num_computed)
         is_new = self.pool.store(sequence.request_id, words, now=now)
+        if self._offload is not None:
+            self._offload.stored(sequence, len(words), len(is_new))
         return stored(sequence, len(words), is_new) if self._announce else []
 
     def _add_token(self, sequence: Sequence, token: Sampled, now: float) -> Progress:
         reason = sequence.add_token(token.token_id, now)
         turn = None
+        if self._offload is not None and sequence.num_generated == 1:
+            self._offload.first_token(sequence, now=now)
         if reason is not None:
             turn = sequence.turn(now)
             self._running.remove(sequence)
             del self._by_id[sequence.request_id]
             self.pool.release(sequence.request_id, now=now)
+            self._leave_tiers(sequence, now)
         return Progress(token, sequence.num_cached or 0, reason, turn)
 
     def _report(
@@ -322,6 +397,29 @@ class Replica:
         self._num_preempted = 0
         return report
 
+    # --- tiers ---
+
+    @property
+    def waits_for_tiers(self) -> bool:
+        """True while blocks or answers are on their way: plan again soon, or when they arrive."""
+        return self._offload is not None and not self._offload.tiers.is_idle
+
+    def take_orders(self) -> list[Order]:
+        """Return what the driver is to move; call it after every other method."""
+        return [] if self._offload is None else self._offload.tiers.take_orders()
+
+    def transferred(self, done: Done, *, now: float) -> list[CacheEvent]:
+        """Take in the end of an order, at any time; return what it changed, if announcing."""
+        if self._offload is None:
+            raise BrokenInvariant(f"order {done.number} ended, but there are no tiers")
+        self._offload.completed(done, now=now)
+        return self.tier_events()
+
+    def tier_events(self) -> list[CacheEvent]:
+        """Return what changed in the tiers since the last call, if announcing."""
+        changes = [] if self._offload is None else self._offload.tiers.take_changes()
+        return moved(changes) if self._announce else []
+
     # --- upkeep ---
 
     def reset_prefix_cache(self) -> bool:
@@ -331,6 +429,8 @@ class Replica:
     def check(self) -> None:
         """Raise `BrokenInvariant` when the pool or the request lists contradict each other."""
         self.pool.check()
+        if self._offload is not None:
+            self._offload.tiers.check()
         listed = [s.request_id for s in (*self._running, *self._waiting)]
         if sorted(listed) != sorted(self._by_id):
             raise BrokenInvariant(f"listed requests {listed} are not the known {[*self._by_id]}")

@@ -44,7 +44,9 @@ class Sequence:
         self.num_tokens = len(prompt)
         self.limit = limit
         self.num_computed = 0
-        self.num_cached: int | None = None  # prompt tokens hit at first admission
+        self.num_cached: int | None = None  # prompt tokens hit or loaded at first admission
+        self.loaded_tokens: dict[str, int] = {}
+        self.is_counted = False  # True once its admission was reported
         self._tokens = np.array(prompt, np.int32)
         self._chain = chain
         self._num_prefilled = 0
@@ -52,6 +54,11 @@ class Sequence:
         self._submitted_s = now
         self._admitted_s: float | None = None
         self._first_token_s: float | None = None
+
+    @property
+    def admitted_s(self) -> float | None:
+        """When it was admitted first; None before."""
+        return self._admitted_s
 
     @property
     def num_generated(self) -> int:
@@ -94,6 +101,13 @@ class Sequence:
             self._admitted_s = now
             self.num_cached = num_cached
 
+    def skip(self, num_tokens: int, tier: str) -> None:
+        """Note that keys and values of the next `num_tokens` tokens were loaded from `tier`."""
+        self.num_computed += num_tokens
+        if self._num_preemptions == 0:  # later ones are its own blocks coming back
+            self.num_cached = (self.num_cached or 0) + num_tokens
+            self.loaded_tokens[tier] = self.loaded_tokens.get(tier, 0) + num_tokens
+
     def preempt(self) -> None:
         """Give up all computed tokens; the reply so far is kept and computed again later."""
         self.num_computed = 0
@@ -129,4 +143,5 @@ class Sequence:
             queue_s=(now if admitted_s is None else admitted_s) - self._submitted_s,
             ttft_s=None if first_s is None else first_s - self._submitted_s,
             e2e_s=now - self._submitted_s,
+            loaded_tokens=dict(self.loaded_tokens),
         )

@@ -1,6 +1,6 @@
 import pytest
 
-from warmturn.check.cost import cost_of, reuse_of
+from warmturn.cost.reuse import cost_of, reuse_of
 
 
 def cost(**fields):

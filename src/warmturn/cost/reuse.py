@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["HYBRID_BLOCK_TOKENS", "Reuse", "TurnCost", "cost_of", "reuse_of"]
+__all__ = ["HYBRID_BLOCK_TOKENS", "Reuse", "TurnCost", "cost_of", "most_cached_tokens", "reuse_of"]
 
 HYBRID_BLOCK_TOKENS = 512
 """Tokens between two saved states of a hybrid (attention and recurrent) model, where not told.
@@ -49,6 +49,11 @@ class TurnCost:
     """Prefill time of the tokens lost to a paged engine; None without a prefill rate."""
 
 
+def most_cached_tokens(prompt_tokens: int, block_size: int) -> int:
+    """Return the most a hit can cover: whole blocks, and at least one token is computed."""
+    return max(0, prompt_tokens - 1) // block_size * block_size
+
+
 def reuse_of(
     shared_tokens: int,
     cached_tokens: int,
@@ -61,7 +66,7 @@ def reuse_of(
 
     At least one token of a prompt is computed, so a hit never covers the whole of it.
     """
-    most = min(shared_tokens, max(0, num_next - 1))
+    most = min(shared_tokens, most_cached_tokens(num_next, 1))
     is_whole = shared_tokens >= cached_tokens
     return Reuse(
         {size: most // size * size for size in block_sizes},
