@@ -97,18 +97,26 @@ def test_a_lane_that_may_be_missing_still_says_so(lane, monkeypatch, capsys):
 
 
 def test_the_lane_runs_the_tests_with_the_environment_made_for_it(lane, monkeypatch, tmp_path):
-    seen = {}
+    seen = []
 
     def run(command, *, env, cwd, check):
-        seen.update(command=command, vllm=env["WARMTURN_VLLM"])
-        return type("Done", (), {"returncode": 1})()
+        seen.append((command, env["WARMTURN_VLLM"]))
+        return type("Done", (), {"returncode": len(seen) - 1})()
 
     monkeypatch.setattr(lane, "ensure_environment", lambda: tmp_path)
     monkeypatch.setattr(lane.subprocess, "run", run)
-    assert lane.main(["-k", "salts"]) == 1
-    assert seen["vllm"] == str(tmp_path)
-    assert str(FOLDER) in seen["command"]
-    assert seen["command"][-2:] == ["-k", "salts"]
+    assert lane.main(["-k", "salts"]) == 1  # the second suite failed
+    assert {vllm for _, vllm in seen} == {str(tmp_path)}
+    assert {tuple(command[-2:]) for command, _ in seen} == {("-k", "salts")}
+    named = [word for command, _ in seen for word in command if word.startswith(str(FOLDER))]
+    assert sorted(named) == sorted(map(str, FOLDER.glob("test_*.py")))
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [([0, 0], 0), ([0, 1], 1), ([5, 0], 0), ([5, 5], 5), ([1, 5], 1)]
+)
+def test_a_suite_left_empty_is_no_failure_unless_all_are(lane, codes, code):
+    assert lane.overall(codes) == code
 
 
 def test_the_engine_is_pinned_by_its_hash_and_nothing_is_pulled_in_that_breaks_it():

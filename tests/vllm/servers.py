@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from warmturn.integrations import EventSockets, ServeUse, serve_command
+from warmturn.integrations import EventSockets, ServeUse, TierUse, serve_command
 
 INSIDE = Path(__file__).parent / "inside"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -105,6 +105,7 @@ def start(
     options: Sequence[str] = (),
     variables: dict[str, str] | None = None,
     port: int | None = None,
+    tiers: TierUse | None = None,
 ) -> Server:
     """Start a server bound to one core; it is not ready yet, see `wait_until_ready`.
 
@@ -119,6 +120,7 @@ def start(
         token_ids=True,
         cache_metrics=True,
         events=EventSockets(f"ipc://{folder}/kv.sock", f"ipc://{folder}/replay.sock", "kv"),
+        tiers=tiers,
         extra=("--num-gpu-blocks-override", str(num_blocks), *LANE_OPTIONS, *options),
     )
     command = serve_command(use)

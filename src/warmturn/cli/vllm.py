@@ -11,9 +11,16 @@ from rich.text import Text
 
 from warmturn.cli.output import check_json_target, write_json
 from warmturn.errors import InvalidInput
-from warmturn.integrations import EventSockets, ServeCommand, ServeUse, serve_command
+from warmturn.integrations import (
+    EventSockets,
+    ServeCommand,
+    ServeUse,
+    TierUse,
+    serve_command,
+)
 from warmturn.integrations.vllm_command import KNOWN_VERSIONS
 from warmturn.integrations.vllm_installed import find_vllm, installed_version
+from warmturn.stores.opening import check_shared_url, disk_spec, size_in_bytes
 
 __all__ = ["app"]
 
@@ -47,6 +54,16 @@ def command(
     token_ids: Annotated[
         bool, typer.Option("--token-ids", help="Open the endpoints that take and give token ids.")
     ] = False,
+    host_tier: Annotated[
+        str | None, typer.Option(help="Host memory for evicted blocks, such as 8GiB.")
+    ] = None,
+    disk_tier: Annotated[
+        str | None, typer.Option(help="PATH:SIZE: a folder of this replica's own on a local disk.")
+    ] = None,
+    shared_tier: Annotated[
+        str | None,
+        typer.Option(help="A store for all replicas: redis://HOST:PORT or file:///FOLDER."),
+    ] = None,
     vllm_version: Annotated[
         str | None,
         typer.Option(help=f"Write the line for this version; known: {', '.join(KNOWN_VERSIONS)}."),
@@ -75,6 +92,7 @@ def command(
         events=_sockets(events),
         cache_metrics=cache_metrics,
         token_ids=token_ids,
+        tiers=_tiers(host_tier, disk_tier, shared_tier),
         extra=tuple(extra or ()),
     )
     line = serve_command(use, os.environ)
@@ -96,6 +114,22 @@ def _sockets(folder: Path | None) -> EventSockets | None:
         )
     path = folder.resolve()
     return EventSockets(f"ipc://{path}/kv.sock", f"ipc://{path}/replay.sock")
+
+
+def _tiers(host: str | None, disk: str | None, shared: str | None) -> TierUse | None:
+    """Check what vLLM would refuse only after half a minute of starting."""
+    if host is None:
+        if disk or shared:
+            raise InvalidInput(
+                "--disk-tier and --shared-tier pass through host memory; add --host-tier SIZE"
+            )
+        return None
+    size_in_bytes(host, option="--host-tier")
+    if disk is not None:
+        disk_spec(disk)
+    if shared is not None:
+        check_shared_url(shared)
+    return TierUse(host, disk, shared)
 
 
 def _data(line: ServeCommand, version: str) -> dict[str, Any]:

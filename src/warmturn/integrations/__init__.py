@@ -4,7 +4,13 @@ In: what a user wants an engine for. Out: its command line with the settings tha
 needs, and warnings about those that break it. Knows vLLM's option names; talks to no server.
 """
 
-from warmturn.integrations.vllm_command import EventSockets, ServeCommand, ServeUse, serve_command
+from warmturn.integrations.vllm_command import (
+    EventSockets,
+    ServeCommand,
+    ServeUse,
+    TierUse,
+    serve_command,
+)
 from warmturn.integrations.vllm_warnings import ServeWarning, review
 
 __all__ = [
@@ -12,6 +18,7 @@ __all__ = [
     "ServeCommand",
     "ServeUse",
     "ServeWarning",
+    "TierUse",
     "review",
     "serve_command",
 ]

@@ -22,6 +22,7 @@ __all__ = [
     "ServeCommand",
     "ServeOption",
     "ServeUse",
+    "TierUse",
     "serve_command",
 ]
 
@@ -45,6 +46,18 @@ class EventSockets:
 
 
 @dataclass(frozen=True, slots=True)
+class TierUse:
+    """Our tiers inside vLLM, written as `stores` reads them."""
+
+    host: str
+    """Size of host memory; every other tier passes through it."""
+    disk: str | None = None
+    """`PATH:SIZE`"""
+    shared: str | None = None
+    """URL of a store that several replicas use."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServeUse:
     """What the server is for."""
 
@@ -60,6 +73,7 @@ class ServeUse:
     """Measure life, idleness and reuse of every block: the engine's own eviction horizon."""
     token_ids: bool = False
     """Open the endpoints that take and give token ids (exact continuation)."""
+    tiers: TierUse | None = None
     extra: tuple[str, ...] = ()
     """The user's own options; they replace ours of the same name."""
 
@@ -138,6 +152,11 @@ def _options(use: ServeUse) -> Iterator[ServeOption]:
         yield ServeOption(
             ("--kv-events-config", _events_json(use.events)), "tells which blocks it holds"
         )
+    if use.tiers is not None:
+        yield ServeOption(
+            ("--kv-transfer-config", _tiers_json(use.tiers)),
+            "keeps evicted blocks, replies included; warmturn must be installed beside vLLM",
+        )
     if use.on_cpu:
         yield from _cpu_options()
 
@@ -164,4 +183,23 @@ def _events_json(sockets: EventSockets) -> str:
         config["replay_endpoint"] = sockets.replay_endpoint
     if sockets.topic:
         config["topic"] = sockets.topic
+    return json.dumps(config, separators=(",", ":"))
+
+
+def _tiers_json(tiers: TierUse) -> str:
+    extra: dict[str, object] = {
+        "spec_name": "WarmturnSpec",
+        "spec_module_path": "warmturn.integrations.vllm_offload",
+        "host_tier": tiers.host,
+        "offload_prompt_only": False,
+    }
+    if tiers.disk is not None:
+        extra["disk_tier"] = tiers.disk
+    if tiers.shared is not None:
+        extra["shared_tier"] = tiers.shared
+    config = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": extra,
+    }
     return json.dumps(config, separators=(",", ":"))
