@@ -60,6 +60,13 @@ def test_event_sockets_lie_in_a_folder_of_the_users_own(monkeypatch, capsys, tmp
     assert f'"endpoint":"ipc://{tmp_path}/kv.sock"' in out
 
 
+def test_tiers_are_on_the_line(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "m", "--host-tier", "1GiB", "--disk-tier", "/kv:2GiB")
+    assert code == 0
+    assert '"host_tier":"1GiB"' in out
+    assert '"disk_tier":"/kv:2GiB"' in out
+
+
 def test_a_folder_that_others_read_is_refused_because_of_what_events_carry(
     monkeypatch, capsys, tmp_path
 ):
@@ -73,6 +80,10 @@ def test_a_folder_that_others_read_is_refused_because_of_what_events_carry(
     ("arguments", "said"),
     [
         (("--events", "/no/such"), "no such folder"),
+        (("--disk-tier", "/kv:1GiB"), "add --host-tier SIZE"),
+        (("--host-tier", "much"), "--host-tier: 'much' is no size"),
+        (("--host-tier", "1GiB", "--disk-tier", "/kv"), "'/kv' is not PATH:SIZE"),
+        (("--host-tier", "1GiB", "--shared-tier", "ftp://x"), "scheme 'ftp' is not known"),
         (("--vllm-version", "0.11"), "options are known for 0.32"),
         (("--run", "--vllm", "no-such-vllm"), "there is no program 'no-such-vllm'"),
         (("--", "--kv-transfer-config", "{"), "--kv-transfer-config holds no JSON"),

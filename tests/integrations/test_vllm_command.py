@@ -4,7 +4,7 @@ import shlex
 import pytest
 
 from warmturn.errors import InvalidInput
-from warmturn.integrations import EventSockets, ServeUse, serve_command
+from warmturn.integrations import EventSockets, ServeUse, TierUse, serve_command
 
 SOCKETS = EventSockets("ipc:///run/kv.sock", "ipc:///run/replay.sock", "kv@m")
 
@@ -40,6 +40,26 @@ def test_cache_metrics_are_of_every_block():
     command = line(cache_metrics=True)
     assert "--kv-cache-metrics" in command.arguments
     assert value(command, "--kv-cache-metrics-sample") == "1.0"
+
+
+def test_tiers_are_one_option_with_replies_included():
+    command = line(tiers=TierUse("1GiB", disk="/kv:2GiB", shared="redis://c:6379"), on_cpu=True)
+    config = json.loads(value(command, "--kv-transfer-config"))
+    assert config["kv_connector"] == "OffloadingConnector"
+    assert config["kv_connector_extra_config"] == {
+        "spec_name": "WarmturnSpec",
+        "spec_module_path": "warmturn.integrations.vllm_offload",
+        "host_tier": "1GiB",
+        "offload_prompt_only": False,
+        "disk_tier": "/kv:2GiB",
+        "shared_tier": "redis://c:6379",
+    }
+    assert command.warnings == ()
+
+
+def test_tiers_that_were_not_asked_for_are_not_named():
+    config = json.loads(value(line(tiers=TierUse("1GiB")), "--kv-transfer-config"))
+    assert not {"disk_tier", "shared_tier"} & set(config["kv_connector_extra_config"])
 
 
 def test_a_cpu_server_gets_what_lets_it_start():

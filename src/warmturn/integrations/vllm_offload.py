@@ -37,12 +37,14 @@ __all__ = ["CpuWorker", "WarmturnSpec"]
 
 _TIER = {"type": "WarmturnTier", "module_path": "warmturn.integrations.vllm_tier"}
 
+_SETTINGS = {"lookup_timeout_s", "verify"}
+
 
 class WarmturnSpec(TieringOffloadingSpec):
     """vLLM's host tier, with a disk and a shared store of ours below it.
 
     Keys beside vLLM's own: `host_tier` (size, required), `disk_tier` (PATH:SIZE), `shared_tier`
-    (URL), `verify`. Raises `InvalidInput` naming the key.
+    (URL), `lookup_timeout_s`, `verify` (both as in `WarmturnTier`). Raises `InvalidInput` naming the key.
     """
 
     def __init__(self, config: OffloadingConfig) -> None:
@@ -83,12 +85,12 @@ def _extra_config(config: OffloadingConfig) -> dict[str, Any]:
         )
     extra.setdefault("offload_prompt_only", False)  # the next turn begins with this one's reply
     tiers = [*extra.get("secondary_tiers", ())]
-    checked = {} if extra.get("verify", True) else {"verify": False}
+    settings = {name: extra.pop(name) for name in _SETTINGS & extra.keys()}
     disk, shared = extra.pop("disk_tier", None), extra.pop("shared_tier", None)
     if disk is not None:
-        tiers.append(_TIER | checked | {"disk": _disk_of_rank(str(disk), config)})
+        tiers.append(_TIER | settings | {"disk": _disk_of_rank(str(disk), config)})
     if shared is not None:
-        tiers.append(_TIER | checked | {"shared": str(shared)})
+        tiers.append(_TIER | settings | {"shared": str(shared)})
     return extra | {"secondary_tiers": tiers}
 
 

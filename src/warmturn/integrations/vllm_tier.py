@@ -58,8 +58,11 @@ class WarmturnTier(SecondaryTierManager):
         disk: str | None = None,
         shared: str | None = None,
         verify: bool = True,
+        lookup_timeout_s: float = 0.1,
     ) -> None:
-        """`verify` off serves what was read unchecked: only for seeing what checking is for.
+        """`lookup_timeout_s` is how long a request waits to hear whether the shared store has it.
+
+        `verify` off serves what was read unchecked: only for seeing what checking is for.
 
         Raises `InvalidInput` for a folder or URL that cannot be used, or both or none of them.
         """
@@ -80,7 +83,12 @@ class WarmturnTier(SecondaryTierManager):
         else:
             assert shared is not None
             store = open_shared(shared, fingerprint.digest, verifies=verify)
-        self._jobs = TierJobs(store, fingerprint.digest, block_bytes=self.block_size_bytes)
+        self._jobs = TierJobs(
+            store,
+            fingerprint.digest,
+            block_bytes=self.block_size_bytes,
+            lookup_timeout_s=lookup_timeout_s,
+        )
         self._rows = primary_kv_view.cast("B")
         self._names: dict[int, dict[BlockHash, OffloadKey]] = {}
 
