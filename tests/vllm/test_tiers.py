@@ -217,8 +217,8 @@ def test_spoiled_bytes_would_change_the_answer(careless):
     assert again != reply
 
 
-def test_conversations_at_once_and_preempted_get_the_answers_they_would_get_alone(checked):
-    """Four prompts of which the pool holds three: somebody waits or is preempted, all are right."""
+def test_conversations_at_once_get_the_answers_they_would_get_alone(checked):
+    """Four prompts of which the pool holds three: somebody waits for room, all are right."""
     rng = random.Random(7)
     prompts = [token_ids(rng, 320) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
