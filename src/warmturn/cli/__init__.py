@@ -21,6 +21,7 @@ from warmturn.cli.replay import replay as _replay
 from warmturn.cli.route import app as _route
 from warmturn.cli.serve import serve as _serve
 from warmturn.cli.thinktime import thinktime as _thinktime
+from warmturn.cli.vllm import app as _vllm
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -44,6 +45,7 @@ app.command("horizon")(_horizon)
 app.command("thinktime")(_thinktime)
 app.add_typer(_model, name="model")
 app.add_typer(_probe, name="probe")
+app.add_typer(_vllm, name="vllm")
 
 
 def _print_version(wanted: bool) -> None:

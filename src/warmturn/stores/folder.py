@@ -87,7 +87,7 @@ class FolderStore:
         fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         header = record_header(key, self._owner, payload_bytes=len(block), checksum=checksum)
         try:
-            with fresh.open("xb", buffering=0, opener=_private) as file:
+            with open(fresh, "xb", buffering=0, opener=_private) as file:
                 _write_all(file.fileno(), header, block)
             fresh.replace(path)
         except OSError:
