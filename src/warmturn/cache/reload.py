@@ -81,9 +81,7 @@ def choose(
     if total_s[0, whole_stop] <= (1 + _WORTH) * total_s[split, stop]:
         split, stop = np.intp(0), np.intp(whole_stop)
     if split == stop or recompute_s <= total_s[split, stop]:
-        return ReloadChoice(
-            first, first, recompute_s, 0.0, recompute_s, float(total_s[0, -1])
-        )
+        return ReloadChoice(first, first, recompute_s, 0.0, recompute_s, float(total_s[0, -1]))
     return ReloadChoice(
         split=first + int(places[split]),
         stop=first + int(places[stop]),

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from warmturn.cache.learned_times import PrefillTime, TransferTime
 from warmturn.cache.loading import BlockState, Load
@@ -59,7 +58,8 @@ class TierManager:
         lookup_timeout_s: float = 0.1,
     ) -> None:
         """`host_slots` blocks of host memory, at least one. `max_queued_bytes` bounds what waits
-        to be written to each slow tier: beyond it blocks are not written, and counted."""
+        to be written to each slow tier: beyond it blocks are not written, and counted.
+        """
         self.block_bytes = block_bytes
         self.block_size = block_size
         self.host = TierIndex(host_slots)
@@ -76,9 +76,7 @@ class TierManager:
             self.lower[TierName.SHARED] = LowerTier(
                 TierName.SHARED, block_bytes=block_bytes, max_queued_blocks=most
             )
-        self.host_time = TransferTime.assumed_for(
-            TierName.HOST, typical_bytes=16.0 * block_bytes
-        )
+        self.host_time = TransferTime.assumed_for(TierName.HOST, typical_bytes=16.0 * block_bytes)
         self.prefill = PrefillTime()
         self.stats = TierStats()
         self._lookup_timeout_s = lookup_timeout_s

@@ -87,7 +87,7 @@ class FolderStore:
         fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         header = record_header(key, self._owner, payload_bytes=len(block), checksum=checksum)
         try:
-            with fresh.open("xb", buffering=0, opener=_private) as file:
+            with open(fresh, "xb", buffering=0, opener=_private) as file:
                 _write_all(file.fileno(), header, block)
             fresh.replace(path)
         except OSError:
@@ -108,9 +108,7 @@ class FolderStore:
                 is_longer = bool(file.read(1))
         except FileNotFoundError:
             return Outcome.MISSING
-        problem = record_problem(
-            header, target[:num_read], key, self._owner, verify=self._verifies
-        )
+        problem = record_problem(header, target[:num_read], key, self._owner, verify=self._verifies)
         if problem is None and not is_longer:
             with suppress(OSError):
                 os.utime(path)  # recently used
@@ -152,7 +150,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _write_all(file: int, header: bytes, block: Bytes) -> None:
-    views = [memoryview(header), memoryview(block)]
+    views = [memoryview(header), block.data]
     while views:
         count = os.writev(file, views)
         while views and count >= len(views[0]):
@@ -162,7 +160,7 @@ def _write_all(file: int, header: bytes, block: Bytes) -> None:
 
 
 def _read_all(file: int, target: Bytes) -> int:
-    view, done = memoryview(target), 0
+    view, done = target.data, 0
     while done < len(view):
         count = os.readv(file, [view[done:]])
         if count == 0:

@@ -40,7 +40,8 @@ class DeviceMemory(Protocol):
 
 class SharedStore(Protocol):
     """A store several engines write to. All methods raise `PeerError` or `OSError` when it is
-    down, and may be called from several threads."""
+    down, and may be called from several threads.
+    """
 
     def contains(self, keys: Sequence[BlockHash]) -> list[bool]:
         """Tell for each block whether it is there."""
