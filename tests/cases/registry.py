@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cases import part_1_checker, part_3_router, part_4_salts
+from tests.cases import part_1_checker, part_3_router, part_4_salts, part_5_offload
 from tests.cases.discovery import Case
 
 Answer = dict[str, Any]
@@ -31,6 +31,7 @@ KINDS: dict[tuple[str, str], Kind] = {
         "1-checker": part_1_checker.ANSWERS,
         "3-router": part_3_router.ANSWERS,
         "4-salts": part_4_salts.ANSWERS,
+        "5-offload": part_5_offload.ANSWERS,
     }.items()
     for kind, entry in answers.items()
 }
