@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
+from pathlib import Path
 
 from warmturn.check import Checker, CheckReport, ConversationCheck, Settings
 from warmturn.check.summary import EndedThread, ThreadOrder, Totals, last_proofs
@@ -69,13 +70,18 @@ class Reading:
 
 
 def num_shards(source: LogSource, jobs: int | None) -> int:
-    """Return how many processes to use: `jobs`, else the cores for a large log with ids."""
+    """Return how many processes to use: `jobs`, else the cores for a large log with ids.
+
+    Where others keep all cores busy it is one: several do the same reading for a share of the time.
+    """
     if jobs == 1 or not source.is_files or not _can_fork():
         return 1
     if jobs is not None:
         return jobs
-    is_worth_it = source.num_bytes >= _LARGE_BYTES and source.has_conversation_ids()
-    return min(_MOST_SHARDS, _num_cores()) if is_worth_it else 1
+    num_cores = _num_cores()
+    if source.num_bytes < _LARGE_BYTES or _num_others_running() >= num_cores:
+        return 1
+    return min(_MOST_SHARDS, num_cores) if source.has_conversation_ids() else 1
 
 
 def read_shard(
@@ -133,3 +139,9 @@ def _can_fork() -> bool:
 
 def _num_cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def _num_others_running() -> int:
+    """Return how many threads of others run, or wait for a core, at this moment."""
+    running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
+    return int(running) - 1

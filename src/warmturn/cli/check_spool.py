@@ -4,7 +4,7 @@ import pickle
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -81,8 +81,8 @@ class _Pickler(pickle.Pickler):
 
 
 @cache
-def _fields_of(kind: type[object]) -> Callable[[object], tuple[Any, ...]] | None:
-    if not is_dataclass(kind):
+def _fields_of(kind: Hashable) -> Callable[[object], tuple[Any, ...]] | None:
+    if not isinstance(kind, type) or not is_dataclass(kind):
         return None
     names = [field.name for field in fields(kind)]
     read = attrgetter(*names)
