@@ -115,7 +115,7 @@ class Client(asyncio.Protocol):
             self.run.latencies.append(time.perf_counter() - self.start_s)
             self.send()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's
         if not self.run.is_over:
             self.run.num_errors += 1
 

@@ -70,7 +70,7 @@ class Replica(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         self.path = url
 
-    def on_header(self, name: bytes, value: bytes) -> None:
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002 - httptools's
         if name.lower() == b"expect":
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from warmturn.errors import CallerError
+from warmturn.errors import Refused
 from warmturn.fleet import IndexHashes, SourceId
 from warmturn.router import Decision, Placement
 from warmturn.session.identity import SessionIdentity
@@ -168,23 +168,6 @@ class Outcome(msgspec.Struct, frozen=True):
     """The answer's body as relayed, where the turn wants it and it was not too long."""
     response_id: str | None = None
     """The answer's `id`, where it was seen."""
-
-
-class Refused(CallerError):
-    """The gateway itself answers: status, OpenAI error code, and when to come again."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.param = status, code, param
-        self.retry_after_s = retry_after_s
 
 
 class Steering(Protocol):
