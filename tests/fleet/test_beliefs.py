@@ -92,7 +92,7 @@ def test_bytes_are_compared_in_chunks_and_per_salt():
 
     def chunked(data, salt="s"):
         chunks = chunk_chain(data, IndexScope(salt=salt))
-        return PromptBlocks(len(data) // 4, {CHUNK_BYTES: chunks}, is_chunked=True)
+        return PromptBlocks(len(data) // 4, {CHUNK_BYTES: chunks}, chunk_tokens=CHUNK_BYTES / 4)
 
     for at in (A, B):
         made.routed(at, chunked(text), now=0.0)

@@ -18,3 +18,9 @@ def run(request):
             return runner.run(limited())
 
     return runs
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch):
+    """Tests' time-outs are tenths of a second."""
+    monkeypatch.setattr("warmturn.gateway.data_path._SWEEP_S", 0.05)

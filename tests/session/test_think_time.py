@@ -69,3 +69,14 @@ def test_an_empty_log_says_nothing():
 def test_a_negative_think_time_is_refused():
     with pytest.raises(InvalidInput, match="negative"):
         return_curve([5, -1])
+
+
+def test_the_mean_of_those_who_came_in_time():
+    assert return_curve([10, 20, 90]).mean_within_s(50) == pytest.approx(15)
+    assert return_curve([10]).mean_within_s(5) == 0
+    users = LogNormalThinkTime(20, 120)
+    steps = [k * 0.02 for k in range(1, 5001)]  # up to 100 s
+    shares = [users.share_within(s) for s in steps]
+    weighted = sum(s * (b - a) for s, a, b in zip(steps, [0.0, *shares], shares, strict=False))
+    assert users.mean_within_s(100) == pytest.approx(weighted / shares[-1], rel=1e-3)
+    assert users.mean_within_s(math.inf) > users.mean_within_s(1e6) > users.mean_within_s(100)

@@ -16,10 +16,12 @@ from warmturn.cli.engine import engine as _engine
 from warmturn.cli.horizon import horizon as _horizon
 from warmturn.cli.model import app as _model
 from warmturn.cli.plan import plan as _plan
+from warmturn.cli.probe import app as _probe
 from warmturn.cli.replay import replay as _replay
 from warmturn.cli.route import app as _route
 from warmturn.cli.serve import serve as _serve
 from warmturn.cli.thinktime import thinktime as _thinktime
+from warmturn.cli.vllm import app as _vllm
 from warmturn.errors import CallerError, PeerError
 
 __all__ = ["app", "main"]
@@ -42,6 +44,8 @@ app.command("plan")(_plan)
 app.command("horizon")(_horizon)
 app.command("thinktime")(_thinktime)
 app.add_typer(_model, name="model")
+app.add_typer(_probe, name="probe")
+app.add_typer(_vllm, name="vllm")
 
 
 def _print_version(wanted: bool) -> None:

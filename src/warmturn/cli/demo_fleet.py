@@ -52,8 +52,9 @@ def demo_fleet(
         raise MissingExtra(f"the demo ({error.name} is not installed)", extra="all") from error
 
     shape = FleetShape(sessions, turns, system_words, reply_tokens, think_time_s)
-    options: tuple[str, ...] = ("--embedded", str(replicas), "--model", model)
-    options += ("--engine-option", f"--num-blocks {num_blocks} --exact-continuation")
+    engine_options = f"--num-blocks {num_blocks} --exact-continuation"
+    fleet = ("--embedded", str(replicas), "--model", model)
+    options = (*fleet, "--engine-option", engine_options)
     console = Console(stderr=json_file == "-")
     console.print(
         f"{replicas} engines; {sessions} conversations of {turns} turns share a system prompt of "

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,6 +10,9 @@ from warmturn.cli.model import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
 from warmturn.cli.stopping import stop_when_stdin_ends
 from warmturn.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from warmturn.engine.tiering import TierOptions
 
 __all__ = ["engine"]
 
@@ -61,6 +64,16 @@ def engine(
         str | None, typer.Option(help="Answer replay requests on this ZMQ endpoint.")
     ] = None,
     kv_events_topic: Annotated[str, typer.Option(help="ZMQ topic of the events.")] = "",
+    host_tier: Annotated[
+        str | None, typer.Option(help="Keep blocks in host memory too: SIZE, such as 2GiB.")
+    ] = None,
+    disk_tier: Annotated[
+        str | None, typer.Option(help="Keep blocks on a local disk too: PATH:SIZE.")
+    ] = None,
+    shared_tier: Annotated[
+        str | None,
+        typer.Option(help="Share blocks with other engines: redis://HOST, unix://SOCKET, file://."),
+    ] = None,
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.")
     ] = False,
@@ -71,7 +84,7 @@ def engine(
 ) -> None:
     """Run one embedded engine with an OpenAI-compatible server.
 
-    JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes.
+    JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes, tiers.
     """
     check_json_target(json_file)
     if stop_with_stdin:
@@ -85,6 +98,7 @@ def engine(
         what = f"the embedded engine ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
 
+    tiers = _tier_options(host_tier, disk_tier, shared_tier)
     listener = listening_socket(host, port)
     model_dir = resolve_model(model)
     server = EngineServer(
@@ -105,10 +119,25 @@ def engine(
             kv_events=kv_events,
             kv_events_replay=kv_events_replay,
             kv_events_topic=kv_events_topic,
+            tiers=tiers,
         )
     )
     facts = {"url": url_of(listener), **server.facts}
     asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
+
+
+def _tier_options(host: str | None, disk: str | None, shared: str | None) -> "TierOptions":
+    """Read the tiers' options, before anything is loaded. Raises `InvalidInput`."""
+    from warmturn.engine.tiering import TierOptions
+    from warmturn.stores.opening import check_shared_url, disk_spec, size_in_bytes
+
+    if shared is not None:
+        check_shared_url(shared)
+    return TierOptions(
+        host_bytes=None if host is None else size_in_bytes(host, option="--host-tier"),
+        disk=None if disk is None else disk_spec(disk),
+        shared_url=shared,
+    )
 
 
 def _announce(facts: dict[str, Any], json_file: str | None) -> None:

@@ -1,7 +1,6 @@
 """The horizon behind the options: pages or logs in, the estimate out."""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from warmturn.horizon import (
     estimate_horizon,
     fit_load,
     read_metrics_page,
-    steady_states,
+    steady_state,
 )
 from warmturn.report.horizon_terminal import print_horizon, print_log_horizon
 from warmturn.report.plan_json import finite
@@ -44,7 +43,7 @@ class Question:
     pinned_tokens: float | None
     host_tokens: float | None
     what_if: tuple[float, ...]
-    think_times: ThinkTimes
+    think_times: ThinkTimes | None
 
 
 def run_horizon(question: Question, *, is_shown: bool) -> dict[str, Any]:
@@ -61,23 +60,26 @@ def run_horizon(question: Question, *, is_shown: bool) -> dict[str, Any]:
         pool_tokens=question.pool_tokens,
         pinned_tokens=question.pinned_tokens,
         host_tokens=question.host_tokens,
+        think_times=question.think_times,
     )
     states = _what_if(question, found)
     if is_shown:
         print_horizon(found, states, console)
-    answers = [
-        {"pool_tokens": pool, "states": [asdict(state) for state in of]} for pool, of in states
-    ]
+    answers = [{"pool_tokens": pool, **asdict(state)} for pool, state in states]
     result = asdict(found) | {"new_tokens_per_s": found.new_tokens_per_s, "what_if": answers}
     answer: dict[str, Any] = finite(result)
     return answer
 
 
-def _what_if(
-    question: Question, found: HorizonEstimate
-) -> list[tuple[float, Sequence[SteadyState]]]:
+def _what_if(question: Question, found: HorizonEstimate) -> list[tuple[float, SteadyState]]:
     if not question.what_if:
         return []
+    think_times = question.think_times
+    if think_times is None:
+        raise InvalidInput(
+            "--what-if needs to know how long users think; give --think-median and --think-p90 "
+            "(warmturn thinktime measures them)"
+        )
     if found.hit_tokens_per_s is None:
         raise InvalidInput(
             "the engine does not count hits, so what later turns would reuse is not known; "
@@ -88,10 +90,10 @@ def _what_if(
         miss_tokens_per_s=found.miss_tokens_per_s,
         generated_tokens_per_s=found.generated_tokens_per_s,
         hit_tokens_per_s=found.hit_tokens_per_s,
-        think_times=question.think_times,
+        think_times=think_times,
     )
     return [
-        (pool, steady_states(load, idle_tokens=max(0.0, pool - found.pinned_tokens)))
+        (pool, steady_state(load, idle_tokens=max(0.0, pool - found.pinned_tokens)))
         for pool in question.what_if
     ]
 

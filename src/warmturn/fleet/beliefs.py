@@ -37,8 +37,13 @@ class PromptBlocks:
     num_tokens: int
     chains: Mapping[int, IndexHashes]
     """By block size in tokens; of chunked prompts one chain, under `CHUNK_BYTES`."""
-    is_chunked: bool = False
-    """Of bytes, not of tokens."""
+    chunk_tokens: float | None = None
+    """Of a prompt in chunks of bytes: tokens per chunk, an estimate. None: it is in tokens."""
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether it is cut by bytes."""
+        return self.chunk_tokens is not None
 
     def chain(self, block_size: int) -> IndexHashes:
         """Return the chain for `block_size`; empty where it was not hashed for that."""
@@ -218,8 +223,7 @@ class PromptMatches:
         """Return what `source` holds; None where nothing is known of it."""
         beliefs, prompt = self._beliefs, self._prompt
         if self._chunked is not None:
-            num = max(1, len(prompt.chain(CHUNK_BYTES)))
-            return BlockMatch(self._chunked.of(source), prompt.num_tokens / num, 1.0)
+            return BlockMatch(self._chunked.of(source), prompt.chunk_tokens or 1.0, 1.0)
         if source not in beliefs._sizes:  # noqa: SLF001 - one mechanism in two classes
             return None
         size = beliefs.block_size(source)

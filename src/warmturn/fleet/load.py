@@ -65,8 +65,8 @@ class SmoothedLoad:
     def set_level(self, level: float, *, now: float) -> None:
         """Say that the level is `level` from `now` on."""
         state = self.state
-        mean, at_s = state.mean_at(now), max(now, state.at_s)
-        self.state = SmoothedLevel(level, mean, at_s, state.memory_s)
+        at_s = max(now, state.at_s)
+        self.state = SmoothedLevel(level, state.mean_at(now), at_s, state.memory_s)
 
     def mean(self, *, now: float) -> float:
         """Return the mean as of `now`."""

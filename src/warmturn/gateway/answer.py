@@ -10,7 +10,6 @@ from enum import Enum
 
 from warmturn.formats import AnswerUsage, StreamUsage, read_answer_usage
 from warmturn.gateway.call_body import wants_usage
-from warmturn.gateway.forwarded_head import HOP_BY_HOP
 from warmturn.gateway.refusals import STATUS_LINES, stream_failure
 from warmturn.gateway.response_reader import ResponseReader
 from warmturn.gateway.turns import Api, Turn
@@ -20,9 +19,6 @@ __all__ = ["RelayedAnswer"]
 _MAX_USAGE_BYTES = 262_144
 """Of an answer in one piece kept for its usage; of a longer one the tail."""
 _TAIL_PIECES = 16
-_MAX_KNOWN = 4096
-_lines: dict[bytes, tuple[str, bytes]] = {}
-"""Header name as sent → lower case, and how its line begins (nothing: the line is dropped)."""
 
 
 class _Framing(Enum):
@@ -43,9 +39,8 @@ class RelayedAnswer:
         "_num_kept",
         "_reader",
         "_scan",
-        "_status",
         "_wants_reply",
-        "head",
+        "status",
     )
 
     def __init__(
@@ -55,39 +50,45 @@ class RelayedAnswer:
         *,
         is_http_1_0: bool,
         is_head: bool,
-        added_headers: bytes,
         max_reply_bytes: int,
     ) -> None:
-        lines, is_stream, is_encoded = _header_lines(reader)
         self._reader = reader
         self._api = turn.call.api
-        self._status = reader.status
-        has_chunks = reader.length is None and not is_head and reader.status not in {204, 304}
+        self.status = status = reader.status
+        """What the client has seen."""
         self._framing = _Framing.LENGTH
-        if has_chunks:
+        if reader.length is None and not is_head and status not in {204, 304}:
             self._framing = _Framing.TO_END if is_http_1_0 else _Framing.CHUNKED
         self._scan: StreamUsage | None = None
-        if is_stream and not is_encoded:
+        if reader.is_stream and not reader.is_encoded:
             # Only OpenAI's two have an event of usage alone, and only where it was asked for.
             is_shown = self._api not in {Api.CHAT, Api.COMPLETIONS} or wants_usage(turn.call)
             self._scan = StreamUsage(shown=is_shown)
         self._wants_reply = turn.wants_reply
-        self._kept: list[bytes] | None = [] if turn.wants_reply or not is_stream else None
+        self._kept: list[bytes] | None = None
+        if turn.wants_reply or not reader.is_stream:
+            self._kept = []
         self._max_kept = max_reply_bytes if turn.wants_reply else _MAX_USAGE_BYTES
         self._num_kept = 0
         self._is_whole = True
-        self.head = self._head_bytes(lines, added_headers, is_head=is_head)
-        """Status and headers, without the empty line at their end."""
 
-    @property
-    def status(self) -> int:
-        """What the client has seen."""
-        return self._status
-
-    @property
-    def is_stream(self) -> bool:
-        """Server-sent events, which can tell an error in-band."""
-        return self._scan is not None
+    def head(self, added: bytes, *, keeps_alive: bool) -> bytes:
+        """Return status and headers, with the lines `added` (each ended by CRLF)."""
+        reader = self._reader
+        framing = b""
+        if self._framing is _Framing.CHUNKED:
+            framing = b"transfer-encoding: chunked\r\n"
+        elif reader.length is not None and reader.status != 204:
+            framing = b"content-length: %d\r\n" % reader.length
+        return b"".join(
+            (
+                STATUS_LINES.get(reader.status) or b"HTTP/1.1 %d \r\n" % reader.status,
+                *reader.lines,
+                added,
+                framing,
+                b"\r\n" if keeps_alive else b"connection: close\r\n\r\n",
+            )
+        )
 
     @property
     def needs_close(self) -> bool:
@@ -103,7 +104,7 @@ class RelayedAnswer:
             data = self._scan.feed(data)
         if self._kept is not None:
             self._keep(data)
-        return self._framed(data)
+        return self._framed(data) if self._framing is _Framing.CHUNKED else data
 
     def end(self) -> bytes:
         """Return what ends a complete answer."""
@@ -154,36 +155,3 @@ class RelayedAnswer:
                 self._kept = None
             else:
                 del self._kept[:-_TAIL_PIECES]
-
-    def _head_bytes(self, lines: bytes, added: bytes, *, is_head: bool) -> bytes:
-        reader = self._reader
-        framing = b""
-        if self._framing is _Framing.CHUNKED:
-            framing = b"transfer-encoding: chunked\r\n"
-        elif reader.length is not None and (reader.status != 204 or is_head):
-            framing = b"content-length: %d\r\n" % reader.length
-        status = STATUS_LINES.get(reader.status) or b"HTTP/1.1 %d \r\n" % reader.status
-        return b"".join((status, lines, added, framing))
-
-
-def _header_lines(reader: ResponseReader) -> tuple[bytes, bool, bool]:
-    """Return the lines that go on; whether it is a stream of events; whether it is encoded."""
-    lines: list[bytes] = []
-    is_stream = is_encoded = False
-    for name, value in reader.headers:
-        lower, begin = _lines.get(name) or _learned(name)
-        if begin:
-            lines += (begin, value, b"\r\n")
-            if lower == "content-type":
-                is_stream = value[:17].lower() == b"text/event-stream"
-            elif lower == "content-encoding":
-                is_encoded = value.lower() != b"identity"
-    return b"".join(lines), is_stream, is_encoded
-
-
-def _learned(name: bytes) -> tuple[str, bytes]:
-    lower = name.decode("latin-1").lower()
-    entry = lower, b"" if lower in HOP_BY_HOP else name + b": "
-    if len(_lines) < _MAX_KNOWN:
-        _lines[name] = entry
-    return entry

@@ -35,10 +35,10 @@ _PEERS_ONLY = (
 _STREAMED_WITH_OPTIONS = frozenset({Api.CHAT, Api.COMPLETIONS})
 _SHORT = 64
 """A body shorter than this may be an empty object, behind whose brace nothing can be inserted."""
-_peer_fields = attrgetter(*_PEERS_ONLY)
-_owned_fields = attrgetter(*_OWNED)
-_NO_PEER_FIELDS = _peer_fields(CallFields())
-_NO_OWNED_FIELDS = _owned_fields(CallFields())
+_COPIED = 4096
+"""A body up to this long is copied behind what is inserted: cheaper than one part more to send."""
+_watched_fields = attrgetter(*_PEERS_ONLY, *_OWNED, "vllm_xargs")
+_NONE_WATCHED = _watched_fields(CallFields())
 
 
 def read_fields(body: bytes, api: Api) -> CallFields:
@@ -48,22 +48,17 @@ def read_fields(body: bytes, api: Api) -> CallFields:
     """
     try:
         fields = _decode_fields(body)
+        if _watched_fields(fields) != _NONE_WATCHED:  # absent ones are one object: quickly equal
+            _check_watched(body, fields)
     except msgspec.ValidationError as error:
-        if api is Api.OTHER and body.lstrip()[:1] != b"{":
-            return CallFields()
-        raise Refused(400, f"the body is not as expected: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if api is Api.OTHER and body.lstrip()[:1] != b"{":
-            return CallFields()
-        raise Refused(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
-    except RecursionError as error:
-        raise Refused(400, "the body is nested too deeply") from error
-    _refuse_peer_fields(fields)
-    if _owned_fields(fields) != _NO_OWNED_FIELDS:
-        for name in _OWNED:
-            if getattr(fields, name):
-                _refuse_twofold(body, name)
-    return fields
+        if not _may_be_relayed(body, api):
+            raise Refused(400, f"the body is not as expected: {error}") from error
+    except (ValueError, RecursionError) as error:  # of all parsers, msgspec's among them
+        if not _may_be_relayed(body, api):
+            raise _invalid_json(error) from error
+    else:
+        return fields
+    return CallFields()
 
 
 def wants_usage(call: Call) -> bool:
@@ -71,30 +66,29 @@ def wants_usage(call: Call) -> bool:
     return formats.wants_usage({"stream_options": _options(call.fields)})
 
 
-def edited_body(turn: Turn) -> tuple[bytes | memoryview, ...]:
-    """Return the body to send upstream, in parts to be written one after the other."""
+def edited_body(turn: Turn) -> tuple[bytes, bytes | memoryview]:
+    """Return the body to send upstream, in two parts: the begin, and a long rest as it came.
+
+    Raises `Refused` where it turns out to be no JSON after all.
+    """
     call = turn.call
     body, fields = call.body, call.fields
     wanted = _wanted(turn)
     if not wanted:
-        return (body,)
-    is_joined = (
-        len(body) < _SHORT
-        or ("model" in wanted and fields.model is not None)
-        or any(getattr(fields, name) for name in _OWNED if name in wanted)
-    )
-    if is_joined:
-        return (_rejoined(body, wanted),)
+        return b"", body
+    if len(body) < _SHORT or any(getattr(fields, name) for name in wanted):
+        return _rejoined(body, wanted), b""
     brace = body.find(b"{") + 1
-    inserted = b"".join([b'"%b":%b,' % (name.encode(), value) for name, value in wanted.items()])
-    return body[:brace] + inserted, memoryview(body)[brace:]
+    inserted = [b'"%b":%b,' % (name.encode(), value) for name, value in wanted.items()]
+    begin = b"".join((body[:brace], *inserted))
+    return (begin + body[brace:], b"") if len(body) < _COPIED else (begin, memoryview(body)[brace:])
 
 
 def _wanted(turn: Turn) -> dict[str, bytes]:
     """Return the fields to set, as JSON."""
     call = turn.call
     fields = call.fields
-    if call.api is Api.OTHER and call.body.lstrip()[:1] != b"{":
+    if _may_be_relayed(call.body, call.api):
         return {}
     wanted = {}
     if turn.salt is not None:
@@ -114,17 +108,36 @@ def _options(fields: CallFields) -> Any:
 
 
 def _rejoined(body: bytes, wanted: dict[str, bytes]) -> bytes:
-    top: dict[str, Any] = _decode_top(body)
+    try:
+        top: dict[str, Any] = _decode_top(body)
+    except (ValueError, RecursionError) as error:  # a name that is no text, say
+        raise _invalid_json(error) from error
     for name, value in wanted.items():
         top[name] = msgspec.Raw(value)
     return _encode(top)
 
 
-def _refuse_peer_fields(fields: CallFields) -> None:
-    if _peer_fields(fields) != _NO_PEER_FIELDS:  # of absent ones all are the same object
-        raise _refused_peer_field(next(name for name in _PEERS_ONLY if getattr(fields, name)))
-    if fields.vllm_xargs and b"_transfer_params" in bytes(fields.vllm_xargs):
+def _may_be_relayed(body: bytes, api: Api) -> bool:
+    """What is no JSON object has no fields that could matter."""
+    return api is Api.OTHER and body.lstrip()[:1] != b"{"
+
+
+def _invalid_json(error: Exception) -> Refused:
+    return Refused(400, f"the body is not valid JSON: {error}", code="invalid_json")
+
+
+def _check_watched(body: bytes, fields: CallFields) -> None:
+    for name in _PEERS_ONLY:
+        if getattr(fields, name):
+            raise _refused_peer_field(name)
+    # vLLM hands `vllm_xargs` to the same place as the fields themselves.
+    inner = msgspec.json.decode(fields.vllm_xargs) if fields.vllm_xargs else None
+    if isinstance(inner, dict) and not inner.keys().isdisjoint(_PEERS_ONLY):
         raise _refused_peer_field("vllm_xargs")
+    for name in _OWNED:
+        if value := getattr(fields, name):
+            msgspec.json.decode(value)
+            _refuse_twofold(body, name)
 
 
 def _refused_peer_field(name: str) -> Refused:
@@ -138,15 +151,11 @@ def _refuse_twofold(body: bytes, name: str) -> None:
     Between quotes, and not escaped, its name can only be a JSON string of its own.
     """
     num_found = body.count(f'"{name}"'.encode())
-    if num_found == 1:
+    if num_found == 1 and b"\\u" not in body:
         return
     if num_found == 0:
         raise Refused(400, f"'{name}' is written with escapes; write it plainly", param=name)
     tops: list[list[str]] = []
-
-    def keys(pairs: list[tuple[str, Any]]) -> None:
-        tops.append([key for key, _ in pairs])
-
-    json.loads(body, object_pairs_hook=keys)
-    if tops[-1].count(name) > 1:
+    json.loads(body, object_pairs_hook=lambda pairs: tops.append([key for key, _ in pairs]))
+    if tops[-1].count(name) > 1:  # the outermost object is complete last
         raise Refused(400, f"'{name}' is given more than once; give it once", param=name)

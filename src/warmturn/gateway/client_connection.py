@@ -148,6 +148,11 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and self._phase is not _Phase.CLOSING:
             self._close()
 
+    @property
+    def num_waiting_bytes(self) -> int:
+        """Read ahead of the request that is being answered."""
+        return self._reader.num_waiting_bytes
+
     # What the exchange calls.
 
     def write(self, data: bytes) -> None:
@@ -202,7 +207,6 @@ class ClientConnection(asyncio.Protocol):
             request = reader.feed(data)
             if request is None:
                 self._hold(reader.num_body_bytes)
-                self._check_held()
         except Refused as refused:
             self._refuse_unread(refused)
             return
@@ -226,33 +230,34 @@ class ClientConnection(asyncio.Protocol):
         self._request = request
         self._api = Api.OTHER
         now = time.monotonic()
-        if request.method in {b"GET", b"HEAD"} and (known := serving.local.get(request.target)):
-            keeps_alive = self._keeps_alive(request)
-            has_body = request.method == b"GET"
-            self.write(local_answer(known(), keeps_alive=keeps_alive, has_body=has_body))
-            self.over(keeps_alive=keeps_alive)
-            return
+        keeps_alive = self._keeps_alive(request)
         try:
             self._hold(len(request.body))
-            self._check_held()
-            incoming = read_call(request, serving.paths, now)
+            if request.method != b"POST" and self._answers_itself(request):
+                return
+            call = read_call(request, serving.paths, now)
         except Refused as refused:
+            serving.counts.refusals[refused.status] += 1
             self.refuse(refused)
             return
-        self._api = incoming.call.api
-        self._exchange = Exchange(
-            self,
-            serving,
-            incoming,
-            is_http_1_0=request.is_http_1_0,
-            keeps_alive=self._keeps_alive(request),
-        )
+        self._api = call.api
         self.deadline_s = now + serving.limits.first_byte_timeout_s
-        self._exchange.start(now)
+        self._exchange = exchange = Exchange(self, serving, request, call, keeps_alive=keeps_alive)
+        exchange.start(now)
+
+    def _answers_itself(self, request: Request) -> bool:
+        known = self._serving.local.get(request.target)
+        if known is None or request.method not in {b"GET", b"HEAD"}:
+            return False
+        keeps_alive = self._keeps_alive(request)
+        has_body = request.method == b"GET"
+        self.write(local_answer(known(), keeps_alive=keeps_alive, has_body=has_body))
+        self.over(keeps_alive=keeps_alive)
+        return True
 
     def _refuse_unread(self, refused: Refused) -> None:
         """Answer before the request was whole; what still comes of it is swallowed."""
-        self._serving.counts.num_refused_unread += 1
+        self._serving.counts.refusals[refused.status] += 1
         self._hold(0)
         self.write(refusal(refused, Api.OTHER, keeps_alive=False))
         if self._transport is None:
@@ -276,14 +281,16 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def _hold(self, num_bytes: int) -> None:
-        self._serving.num_held_bytes += num_bytes - self._num_held_bytes
+        """Count the request's body with those of all others. Raises `Refused` over the limit."""
+        serving = self._serving
+        serving.num_held_bytes += num_bytes - self._num_held_bytes
         self._num_held_bytes = num_bytes
-
-    def _check_held(self) -> None:
-        most = self._serving.limits.max_held_bytes
-        if self._serving.num_held_bytes > most:
-            message = f"the gateway holds {most} bytes of requests, its limit; try again"
-            raise Refused(503, message, retry_after_s=1, code="server_overloaded")
+        if serving.num_held_bytes > serving.limits.max_held_bytes and num_bytes:
+            message = f"the gateway holds {serving.num_held_bytes} bytes of requests, its limit is"
+            most = serving.limits.max_held_bytes
+            raise Refused(
+                503, f"{message} {most}; try again", retry_after_s=1, code="server_overloaded"
+            )
 
     def _wait(self, seconds: float) -> None:
         self.deadline_s = time.monotonic() + seconds

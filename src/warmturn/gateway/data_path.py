@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from warmturn.errors import InvalidInput
 from warmturn.gateway.apis import path_table
@@ -51,6 +51,21 @@ class DataPath:
     def counts(self) -> Counts:
         """What it did since it was made."""
         return self._serving.counts
+
+    @property
+    def refusals(self) -> Mapping[int, int]:
+        """Requests refused here, not by the steering: by status."""
+        return self._serving.counts.refusals
+
+    @property
+    def connections(self) -> Collection[ClientConnection]:
+        """Clients connected now."""
+        return self._serving.connections
+
+    @property
+    def num_held_bytes(self) -> int:
+        """Of request bodies, announced or read, whose turns are not over."""
+        return self._serving.num_held_bytes
 
     @property
     def num_connections(self) -> int:

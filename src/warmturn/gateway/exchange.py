@@ -10,15 +10,15 @@ what the client has seen of an answer binds the turn to its replica.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Protocol
 
 from warmturn.gateway.answer import RelayedAnswer
 from warmturn.gateway.call_body import edited_body
-from warmturn.gateway.incoming import IncomingCall
 from warmturn.gateway.refusals import failure
+from warmturn.gateway.request_reader import Request
 from warmturn.gateway.serving import Serving
-from warmturn.gateway.turns import Ending, Outcome, Refused, Turn, Usage
+from warmturn.gateway.turns import Call, Ending, Outcome, Refused, Turn, Usage
 from warmturn.gateway.upstream import UpstreamConnection
 from warmturn.gateway.upstream_pool import UpstreamPool
 
@@ -57,63 +57,47 @@ class Exchange:
     3. After the first byte went to the client, no other replica is asked.
     """
 
-    __slots__ = (
-        "_answer",
-        "_body",
-        "_client",
-        "_incoming",
-        "_is_http_1_0",
-        "_is_over",
-        "_is_paused",
-        "_is_resent",
-        "_is_status_final",
-        "_keeps_alive",
-        "_pool",
-        "_serving",
-        "_steering",
-        "_task",
-        "_turn",
-        "_upstream",
-    )
+    # Set where they become true: most exchanges never touch them.
+    _turn: Turn | None = None
+    _pool: UpstreamPool | None = None
+    _upstream: UpstreamConnection | None = None
+    _answer: RelayedAnswer | None = None
+    _body: tuple[bytes, bytes | memoryview] | None = None
+    _task: asyncio.Task[None] | None = None
+    """Kept, because the event loop holds its tasks only weakly."""
+    _is_over = False
+    _is_paused = False
+    _is_resent = False
+    """To the same replica, which had closed a kept connection."""
+    _is_status_final = False
+    """Nobody else takes the turn: the replica's refusal is the answer."""
 
     def __init__(
         self,
         client: ExchangeClient,
         serving: Serving,
-        incoming: IncomingCall,
+        request: Request,
+        call: Call,
         *,
-        is_http_1_0: bool,
         keeps_alive: bool,
     ) -> None:
         self._client = client
         self._serving = serving
         self._steering = serving.steering
-        self._incoming = incoming
-        self._is_http_1_0 = is_http_1_0
+        self._request = request
+        self._call = call
         self._keeps_alive = keeps_alive
-        self._turn: Turn | None = None
-        self._pool: UpstreamPool | None = None
-        self._upstream: UpstreamConnection | None = None
-        self._answer: RelayedAnswer | None = None
-        self._body: tuple[bytes | memoryview, ...] | None = None
-        self._task: asyncio.Task[None] | None = None
-        """Kept, because the event loop holds its tasks only weakly."""
-        self._is_over = self._is_paused = False
-        self._is_resent = False
-        """To the same replica, which had closed a kept connection."""
-        self._is_status_final = False
-        """Nobody else takes the turn: the replica's refusal is the answer."""
 
     # What the client's connection calls.
 
     def start(self, now: float) -> None:
         """Have the call admitted and placed."""
         try:
-            admitted = self._steering.admit(self._incoming.call, now)
+            admitted = self._steering.admit(self._call, now)
         except Refused as refused:
             self._refuse(refused)
         except Exception as error:  # noqa: BLE001 - a failure of ours is the client's 500
-            self._refuse(failure(error))
+            self._give_up(failure(error))
         else:
             if isinstance(admitted, Turn):
                 self._turn = admitted
@@ -133,7 +117,9 @@ class Exchange:
         """Nothing came for too long: before the first byte another replica may do better."""
         limits = self._serving.limits
         if self._turn is None:
-            self._refuse(Refused(504, "the request could not be prepared in time", retry_after_s=1))
+            self._give_up(
+                Refused(504, "the request could not be prepared in time", retry_after_s=1)
+            )
         elif self._answer is None:
             self._drop_upstream()
             self._failed("timeout")
@@ -145,7 +131,7 @@ class Exchange:
         if self._is_over:
             return
         if self._answer is None:
-            self._refuse(Refused(503, "the gateway is shutting down; try again", retry_after_s=1))
+            self._give_up(Refused(503, "the gateway is shutting down; try again", retry_after_s=1))
         else:
             self._cut("the gateway is shutting down")
 
@@ -208,7 +194,7 @@ class Exchange:
             self._refuse(refused)
             return
         except Exception as error:  # noqa: BLE001 - as in `start`
-            self._refuse(failure(error))
+            self._give_up(failure(error))
             return
         self._turn = turn
         if self._is_over:  # meanwhile: the client has left, or it took too long
@@ -219,11 +205,13 @@ class Exchange:
     def _place(self, now: float) -> None:
         assert self._turn is not None
         try:
+            if self._body is None:
+                self._body = edited_body(self._turn)
             source = self._steering.place(self._turn, now)
         except Refused as refused:
             self._refuse(refused)
         except Exception as error:  # noqa: BLE001 - as in `start`
-            self._refuse(failure(error))
+            self._give_up(failure(error))
         else:
             self._pool = self._serving.upstreams.get(source.replica)
             self._approach(now)
@@ -266,29 +254,26 @@ class Exchange:
         self._upstream = upstream
         if self._is_paused:
             upstream.pause_reading()
-        upstream.send(self, self._parts(), is_head=self._incoming.method == b"HEAD")
+        upstream.send(self, self._parts(), is_head=self._request.method == b"HEAD")
         self._client.wait_until(now + self._serving.limits.first_byte_timeout_s)
         self._steering.sent(self._turn, now)
 
-    def _parts(self) -> tuple[bytes | memoryview, ...]:
+    def _parts(self) -> Sequence[bytes | memoryview]:
         """Return the request as it goes out."""
-        pool, incoming, turn = self._pool, self._incoming, self._turn
+        pool, request, turn = self._pool, self._request, self._turn
         assert pool is not None
         assert turn is not None
-        if self._body is None:
-            self._body = edited_body(turn)
-        body = self._body
-        lines = pool.host_lines + incoming.head.lines
+        assert self._body is not None
+        begin, rest = self._body
+        head = [request.method, b" ", pool.prefix, request.target, pool.host_lines, *request.lines]
         if pool.keeps_credentials:
-            lines += incoming.head.credentials
+            head += request.credentials
         if pool.address.num_ranks > 1 and turn.source is not None:
-            lines += b"x-data-parallel-rank: %d\r\n" % turn.source.rank
-        if incoming.method == b"POST":
-            lines += b"content-length: %d\r\n" % sum(map(len, body))
-        elif not incoming.call.body:
-            body = ()
-        start = b"%b %b%b HTTP/1.1\r\n" % (incoming.method, pool.prefix, incoming.path)
-        return b"".join((start, lines, b"\r\n", *body[:-1])), *body[-1:]
+            head.append(b"x-data-parallel-rank: %d\r\n" % turn.source.rank)
+        if request.method == b"POST" or self._call.body:
+            head.append(b"content-length: %d\r\n" % (len(begin) + len(rest)))
+        head += (b"\r\n", begin)
+        return (b"".join(head), rest) if rest else (b"".join(head),)
 
     def _failed(self, why: str) -> None:
         """A try ended before its first byte; try another replica, or give up."""
@@ -298,10 +283,10 @@ class Exchange:
         if self._steering.failed(self._turn, why, now):
             self._place(now)
         elif why == "timeout":
-            self._refuse(Refused(504, "the replica did not answer in time", code="timeout"))
+            self._give_up(Refused(504, "the replica did not answer in time", code="timeout"))
         else:
             message = "the replica could not be reached, or ended the connection; try again"
-            self._refuse(Refused(502, message, code="bad_gateway"))
+            self._give_up(Refused(502, message, code="bad_gateway"))
 
     def _moved_on(self) -> bool:
         """Leave a replica that refuses, if there is another; else its refusal is the answer."""
@@ -334,15 +319,14 @@ class Exchange:
         self._answer = answer = RelayedAnswer(
             reader,
             turn,
-            is_http_1_0=self._is_http_1_0,
-            is_head=self._incoming.method == b"HEAD",
-            added_headers=self._steering.response_headers(turn),
+            is_http_1_0=self._request.is_http_1_0,
+            is_head=self._request.method == b"HEAD",
             max_reply_bytes=self._serving.limits.max_reply_bytes,
         )
         if answer.needs_close or self._serving.is_draining:
             self._keeps_alive = False
-        end_of_head = b"\r\n" if self._keeps_alive else b"connection: close\r\n\r\n"
-        data = answer.head + end_of_head
+        added = self._steering.response_headers(turn)
+        data = answer.head(added, keeps_alive=self._keeps_alive)
         if reader.pieces:
             data += answer.take()
         if reader.is_complete:
@@ -383,6 +367,12 @@ class Exchange:
         self._client.over(keeps_alive=self._keeps_alive and data is not None)
 
     # The end.
+
+    def _give_up(self, refused: Refused) -> None:
+        """Refuse on the data path's own account."""
+        if not self._is_over:
+            self._serving.counts.refusals[refused.status] += 1
+            self._refuse(refused)
 
     def _refuse(self, refused: Refused) -> None:
         """End with an answer of the gateway's own; only before the first byte."""

@@ -154,9 +154,9 @@ class GatewayMetrics:
             counts["shadow_kept_turns"][(policy,)] = shadow.num_kept
             counts["shadow_predicted_tokens"][(policy,)] = shadow.predicted_tokens
             counts["chosen_predicted_tokens"][(policy,)] = shadow.chosen_tokens
-        counts["moves"] |= self._moves
-        counts["retries"] |= self._retries
-        counts["reexecutions"] |= self._reexecutions
+        counts["moves"].update(self._moves)
+        counts["retries"].update(self._retries)
+        counts["reexecutions"].update(self._reexecutions)
         return counts
 
     def total(self, name: str) -> int:

@@ -18,7 +18,6 @@ from warmturn.fleet import (
     FleetConsumer,
     IndexScope,
     PromptBlocks,
-    PromptMatches,
     ReplayRequest,
     SourceId,
     chunk_chain,
@@ -30,7 +29,7 @@ from warmturn.gateway.prompt_tokens import Asked, Cold, PromptTokens, Told, Work
 from warmturn.gateway.replica_spec import ReplicaSpec
 from warmturn.gateway.served_models import ServedModels
 from warmturn.gateway.turns import Call
-from warmturn.router import PrefixHit, hit_of
+from warmturn.router import PromptHits
 from warmturn.types import ReplicaId
 
 __all__ = ["PromptBeliefs", "ToldPrompt", "warm_up"]
@@ -50,21 +49,6 @@ class ToldPrompt:
     proof: Work | None = None
     source: SourceId | None = None
     expectation: Expectation | None = None
-
-
-class Hits:
-    """A `router.Belief`: matches in tokens."""
-
-    def __init__(self, matches: PromptMatches, prompt_tokens: int) -> None:
-        self._matches, self._prompt_tokens = matches, prompt_tokens
-
-    def of(self, source: SourceId) -> tuple[PrefixHit, float] | None:
-        """Return what `source` holds."""
-        told = self._matches.of(source)
-        if told is None:
-            return None
-        hit = hit_of(told.match, block_size=told.block_tokens, prompt_tokens=self._prompt_tokens)
-        return hit, told.credit
 
 
 class PromptBeliefs:
@@ -178,9 +162,9 @@ class PromptBeliefs:
             return self._chunked(call, scope, beliefs, num_tokens)
         return ToldPrompt(beliefs, blocks, asked)
 
-    def hits(self, told: ToldPrompt, now: float) -> Hits:
+    def hits(self, told: ToldPrompt, now: float) -> PromptHits:
         """Return what each source holds of the prompt now."""
-        return Hits(told.beliefs.matches(told.blocks, now=now), told.blocks.num_tokens)
+        return PromptHits(told.beliefs.matches(told.blocks, now=now), told.blocks.num_tokens)
 
     def sent(self, told: ToldPrompt, source: SourceId, model: str | None, now: float) -> None:
         """The prompt is on its way: count it as held there, and do what had to wait."""
@@ -244,8 +228,10 @@ class PromptBeliefs:
         self, call: Call, scope: IndexScope, beliefs: Beliefs, num_tokens: int
     ) -> ToldPrompt:
         self.num_chunked += 1
-        chain = chunk_chain(_text_of(call), scope)
-        return ToldPrompt(beliefs, PromptBlocks(num_tokens, {CHUNK_BYTES: chain}, is_chunked=True))
+        text = _text_of(call)
+        chunk_tokens = num_tokens * CHUNK_BYTES / max(1, len(text))
+        chains = {CHUNK_BYTES: chunk_chain(text, scope)}
+        return ToldPrompt(beliefs, PromptBlocks(num_tokens, chains, chunk_tokens=chunk_tokens))
 
     async def _waited(
         self,

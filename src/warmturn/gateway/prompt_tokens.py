@@ -113,6 +113,11 @@ class PromptTokens:
         """Conversations remembered."""
         return len(self._states)
 
+    @property
+    def num_waiting(self) -> int:
+        """Pieces of work that the thread has not done yet."""
+        return self._num_jobs
+
     def asked(self, call: Call, session: str, scope: IndexScope) -> Asked | None:
         """Find the prompt in a call; None where it has no messages that are understood."""
         fields = call.fields

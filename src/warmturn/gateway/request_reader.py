@@ -6,39 +6,51 @@ llhttp is fed one message at a time, so that where it saw the end and what was c
 what follows waits (pipelining). Knows no socket: bytes in, requests or `Refused` out.
 """
 
-from dataclasses import dataclass
-
 import httptools
 
+from warmturn.gateway.header_names import CREDENTIAL, FORWARDED, FRAMING, request_header
 from warmturn.gateway.limits import Limits
 from warmturn.gateway.turns import Refused
 
-__all__ = ["BytesBehindEnd", "Headers", "Request", "RequestReader"]
-
-Headers = list[tuple[bytes, bytes]]
-"""Names and values, verbatim and in order."""
+__all__ = ["BytesBehindEnd", "Request", "RequestReader"]
 
 _END_OF_HEAD = b"\r\n\r\n"
 _MAX_DIGITS = 18
 """Of a Content-Length: more cannot be meant, and would not be a 64-bit number."""
-_UPGRADES = frozenset({b"upgrade", b"http2-settings", b"connection"})
+_PLAIN_CONNECTION = frozenset({"keep-alive", "close"})
 
 
 class BytesBehindEnd(Exception):
-    """More came than the one message that was to be read."""
+    """More came than the one message that was to be read. Stops llhttp, never leaves a reader."""
 
 
-@dataclass(slots=True)
 class Request:
-    """One request as framed."""
+    """One request: as it was framed, its headers sorted by what becomes of them."""
 
-    method: bytes
-    target: bytes
-    headers: Headers
-    body: bytes
-    is_http_1_0: bool
-    keeps_alive: bool
-    """The client lets the connection be used again."""
+    __slots__ = (
+        "body",
+        "credentials",
+        "headers",
+        "is_http_1_0",
+        "keeps_alive",
+        "lines",
+        "method",
+        "target",
+    )
+
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.headers: dict[str, str] = {}
+        """Lower-case names; of a repeated header the first value, of lists all."""
+        self.lines: list[bytes] = []
+        """What goes on: of each header its name, a colon, its value and CRLF."""
+        self.credentials: list[bytes] = []
+        """What goes on only where the replica has no key of its own, in the same form."""
+        self.body = b""
+        self.is_http_1_0 = False
+        self.keeps_alive = False
+        """The client lets the connection be used again."""
 
 
 class RequestReader:
@@ -53,18 +65,16 @@ class RequestReader:
     __slots__ = (
         "_has_excess",
         "_has_head",
-        "_headers",
         "_is_chunked",
         "_is_complete",
-        "_keeps_alive",
         "_limits",
         "_num_missing",
         "_num_scouted",
         "_parser",
         "_pieces",
+        "_request",
         "_rest",
         "_scout",
-        "_target",
         "awaits_continue",
         "is_in_body",
         "num_body_bytes",
@@ -76,14 +86,12 @@ class RequestReader:
         self._scout: httptools.HttpRequestParser | None = None
         self._num_scouted = 0
         self._begin()
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._parser = httptools.HttpRequestParser(self)
 
     def _begin(self) -> None:
-        self._target = b""
-        self._headers: Headers = []
+        self._request = Request()
         self._pieces: list[bytes] = []
-        self._has_head = self._is_complete = self._has_excess = False
-        self._is_chunked = self._keeps_alive = False
+        self._has_head = self._is_complete = self._has_excess = self._is_chunked = False
         self._num_missing = 0
         self.is_in_body = False
         self.awaits_continue = False
@@ -99,17 +107,27 @@ class RequestReader:
 
     def on_url(self, part: bytes) -> None:
         """Take the request's target, as sent."""
-        self._target += part
+        self._request.target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; trailers of a chunked body are dropped."""
-        if not self._has_head:
-            self._headers.append((name, value))
+        if self._has_head:
+            return
+        request = self._request
+        lower, fate = request_header(name)
+        if lower not in request.headers:
+            request.headers[lower] = value.decode("latin-1")
+        elif fate == FRAMING:
+            request.headers[lower] += ", " + value.decode("latin-1")
+        if fate == FORWARDED:
+            request.lines += (name, b": ", value, b"\r\n")
+        elif fate == CREDENTIAL:
+            request.credentials += (name, b": ", value, b"\r\n")
 
     def on_headers_complete(self) -> None:
         """Ask what llhttp forgets once the message is complete: `Connection: close`."""
         self._has_head = True
-        self._keeps_alive = self._running.should_keep_alive()
+        self._request.keeps_alive = self._parser.should_keep_alive()
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body, chunks already undone."""
@@ -143,93 +161,104 @@ class RequestReader:
         Raises `Refused` where it is malformed or over a limit.
         """
         if not self.is_in_body:
-            head, data = self._split_head(data)
-            if not head:
+            if self._rest:
+                data, self._rest = self._rest + data, b""
+            end = data.find(_END_OF_HEAD, self._num_scouted and self._num_scouted - 3) + 4
+            if end < 4:
+                self._wait_for_head(data)
                 return None
-            self._read_head(head)
+            self._read_head(data[:end])
+            data = data[end:]
         self._read_body(data)
         return self._taken() if self._is_complete else None
 
     def close(self) -> None:
-        """Let go of the parser, which holds this reader in turn."""
-        self._parser = self._scout = None
+        """Let go of the parser, which holds this reader in turn. Nothing may be fed any more."""
+        self._scout = None
+        if hasattr(self, "_parser"):
+            del self._parser
 
-    def _split_head(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the head and what follows it; nothing while it is not complete."""
-        if self._rest:
-            data = self._rest + data
-        if not self._num_scouted and data[:1] in {b"\r", b"\n"}:
-            data = data.lstrip(b"\r\n")  # blank lines before a request mean nothing
-        end = data.find(_END_OF_HEAD, max(0, self._num_scouted - 3)) + 4
-        if end > 3:
-            self._rest, self._scout, self._num_scouted = b"", None, 0
-            self._check_head_size(end)
-            return (data, b"") if end == len(data) else (data[:end], data[end:])
-        self._rest = data
+    # Head.
+
+    def _wait_for_head(self, data: bytes) -> None:
+        """Keep the begin of a head. A malformed one is refused now: it might never end."""
         self._check_head_size(len(data))
-        self._scout_head(data[self._num_scouted :])
-        self._num_scouted = len(data)
-        return b"", b""
-
-    def _scout_head(self, new: bytes) -> None:
-        """Refuse a malformed head before its end: one with bare line feeds would never end."""
         if self._scout is None:
             self._scout = httptools.HttpRequestParser(object())
-        _feed(self._scout, new)
+        _feed(self._scout, data[self._num_scouted :])
+        self._rest, self._num_scouted = data, len(data)
 
     def _read_head(self, head: bytes) -> None:
+        self._check_head_size(len(head))
+        if self._num_scouted:
+            self._scout, self._num_scouted = None, 0
         try:
-            self._running.feed_data(head)
+            self._parser.feed_data(head)
         except httptools.HttpParserUpgrade:
             self._read_without_upgrade()
         except httptools.HttpParserError as error:
             raise _malformed(error) from error
         if not self._has_head:
-            raise Refused(400, "the request ends before its headers do")
+            raise Refused(400, "the request ends before its headers do", code=_MALFORMED)
+        request = self._request
+        request.method = self._parser.get_method()
+        if not head.startswith(b"%b %b HTTP/" % (request.method, request.target)):
+            # llhttp skips blank lines before it, and takes more spaces in it than two.
+            raise Refused(400, "the request line is not 'POST /path HTTP/1.1'", code=_MALFORMED)
         self._frame()
 
     def _read_without_upgrade(self) -> None:
-        """Read a head again without its wish for another protocol, at which llhttp stops.
+        """Have the body framed without the wish for another protocol, at which llhttp stops.
 
-        Java's client sends `Upgrade: h2c` with its first request and goes on with HTTP/1.1.
+        Java's client sends `Upgrade: h2c` with its first request and goes on with HTTP/1.1. A new
+        parser is told what frames the body and nothing else.
         """
-        method, version = self._running.get_method(), self._running.get_http_version()
+        method, version = self._parser.get_method(), self._parser.get_http_version()
         if method == b"CONNECT":
             raise Refused(405, "CONNECT is not served: the gateway is no forward proxy")
-        headers = [pair for pair in self._headers if pair[0].lower() not in _UPGRADES]
-        if not self._keeps_alive:
-            headers.append((b"Connection", b"close"))
-        lines = [b"%b %b HTTP/%b" % (method, self._target, version.encode())]
-        lines += [b"%b: %b" % pair for pair in headers]
-        self._begin()
+        request = self._request
+        lines = [f"{method.decode()} / HTTP/{version}"]
+        framing = ("content-length", "transfer-encoding")
+        lines += [f"{name}: {request.headers[name]}" for name in framing if name in request.headers]
         self._parser = httptools.HttpRequestParser(self)
-        _feed(self._parser, b"\r\n".join(lines) + _END_OF_HEAD)
+        keeps_alive = request.keeps_alive
+        target = request.target
+        self._is_complete = False
+        _feed(self._parser, "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD)
+        request.keeps_alive, request.target = keeps_alive, target
 
     def _frame(self) -> None:
         """Find out how the body is framed; refuse what a peer could frame otherwise."""
-        version = self._running.get_http_version()
-        num_hosts = 0
-        for name, value in self._headers:
-            match name.lower():
-                case b"content-length":
-                    self._num_missing = _length_of(value)
-                case b"transfer-encoding":
-                    self._is_chunked = True
-                    if value.lower() != b"chunked":
-                        raise Refused(501, "of transfer encodings only 'chunked' is served")
-                case b"host":
-                    num_hosts += 1
-                case b"expect":
-                    self.awaits_continue = value.lower() == b"100-continue" and version == "1.1"
-        if version not in {"1.0", "1.1"}:
-            raise Refused(505, f"HTTP/{version} is not served; use HTTP/1.1")
-        if num_hosts > 1 or (num_hosts == 0 and version == "1.1"):
-            raise Refused(400, f"the request has {num_hosts} Host headers; send one")
-        if self._is_chunked and version == "1.0":
-            raise Refused(400, "HTTP/1.0 knows no Transfer-Encoding; send a Content-Length")
-        self.num_body_bytes = self._num_missing
-        self._check_body_size()
+        request = self._request
+        headers = request.headers
+        version = self._parser.get_http_version()
+        if version != "1.1":
+            request.is_http_1_0 = True
+            if version != "1.0":
+                raise Refused(505, f"HTTP/{version} is not served; use HTTP/1.1")
+        host = headers.get("host")
+        if (host is None and version == "1.1") or (host is not None and "," in host):
+            raise Refused(400, "the request needs one Host header", code=_MALFORMED)
+        if (length := headers.get("content-length")) is not None:
+            self._num_missing = self.num_body_bytes = _length_of(length)
+            self._check_body_size()
+        if "transfer-encoding" in headers:
+            self._is_chunked = True
+            if headers["transfer-encoding"].lower() != "chunked" or request.is_http_1_0:
+                raise Refused(501, "of transfer encodings only 'chunked' in HTTP/1.1 is served")
+        if "connection" in headers and headers["connection"].lower() not in _PLAIN_CONNECTION:
+            _drop_listed(request)
+        if "expect" in headers:
+            is_asked = headers["expect"].lower() == "100-continue"
+            self.awaits_continue = is_asked and not request.is_http_1_0
         self.is_in_body = True
+
+    def _check_head_size(self, num_bytes: int) -> None:
+        most = self._limits.max_head_bytes
+        if num_bytes > most:
+            raise Refused(431, f"the request's head has more than {most} bytes; send less")
+
+    # Body.
 
     def _read_body(self, data: bytes) -> None:
         if self._is_chunked:
@@ -239,48 +268,37 @@ class RequestReader:
             data, self._rest = data[: self._num_missing], data[self._num_missing :]
         if data:
             self._num_missing -= len(data)
-            _feed(self._running, data)
+            _feed(self._parser, data)
         if self._is_complete is (self._num_missing > 0):
-            raise Refused(400, "the body's length is not what its header says")
+            raise Refused(400, "the body's length is not what its header says", code=_MALFORMED)
 
     def _read_chunks(self, data: bytes) -> None:
         try:
-            self._running.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             if not self._is_complete:
                 raise _malformed(error) from error
             self._has_excess = True  # the request is whole: the error is what follows it
         self._check_body_size()
 
-    def _taken(self) -> Request:
-        parser = self._running
-        request = Request(
-            parser.get_method(),
-            self._target,
-            self._headers,
-            self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces),
-            parser.get_http_version() == "1.0",
-            # What came behind a chunked body is lost in the parser: the connection is spent.
-            self._keeps_alive and not self._has_excess,
-        )
-        self._begin()
-        return request
-
-    @property
-    def _running(self) -> httptools.HttpRequestParser:
-        assert self._parser is not None  # nothing is fed after `close`
-        return self._parser
-
-    def _check_head_size(self, num_bytes: int) -> None:
-        most = self._limits.max_head_bytes
-        if num_bytes > most:
-            raise Refused(431, f"the request's head has more than {most} bytes; send less")
-
     def _check_body_size(self) -> None:
         most = self._limits.max_body_bytes
         if self.num_body_bytes > most:
             message = f"the body has {self.num_body_bytes} bytes or more, the gateway takes {most}"
             raise Refused(413, f"{message}; send less", code="body_too_large")
+
+    def _taken(self) -> Request:
+        request, pieces = self._request, self._pieces
+        if pieces:
+            request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._has_excess:
+            # What came behind a chunked body is lost in the parser: the connection is spent.
+            request.keeps_alive = False
+        self._begin()
+        return request
+
+
+_MALFORMED = "malformed_request"
 
 
 def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
@@ -292,10 +310,23 @@ def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
 
 def _malformed(error: Exception) -> Refused:
     """Return the refusal of what llhttp refuses; its words name the rule, never the bytes."""
-    return Refused(400, f"malformed HTTP request: {error}", code="malformed_request")
+    return Refused(400, f"malformed HTTP request: {error}", code=_MALFORMED)
 
 
-def _length_of(value: bytes) -> int:
-    if not value.isdigit() or len(value) > _MAX_DIGITS:
-        raise Refused(400, "Content-Length is not a plain number of bytes")
+def _length_of(value: str) -> int:
+    if not (value.isascii() and value.isdigit()) or len(value) > _MAX_DIGITS:
+        raise Refused(400, "Content-Length is not one plain number of bytes", code=_MALFORMED)
     return int(value)
+
+
+def _drop_listed(request: Request) -> None:
+    """Leave out what `Connection` names: it is for this hop alone."""
+    listed = {word.strip().lower() for word in request.headers["connection"].split(",")}
+    for lines in (request.lines, request.credentials):
+        kept = [
+            part
+            for at in range(0, len(lines), 4)
+            if lines[at].decode("latin-1").lower() not in listed
+            for part in lines[at : at + 4]
+        ]
+        lines[:] = kept

@@ -1,5 +1,6 @@
 """What all connections of one gateway share."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ class Counts:
 
     num_requests: int = 0
     """Framed, refused ones included."""
-    num_refused_unread: int = 0
-    """Malformed, too large, too slow: refused before a request was whole."""
+    refusals: Counter[int] = field(default_factory=Counter)
+    """By status; not those that the steering decided."""
     num_stale: int = 0
     """Sent again to the same replica, because it had closed a kept connection."""
     num_tries_failed: int = 0

@@ -23,7 +23,7 @@ from warmturn.gateway.replica_spec import ReplicaSpec
 from warmturn.gateway.replica_status import ReplicaStatus, SessionStatus, replica_status
 from warmturn.gateway.served_models import ServedModel, ServedModels
 from warmturn.gateway.turns import Api, Call, Outcome, Refused, Turn, TurnObserver
-from warmturn.router import Affinity, Dispatcher, Placement, Policy, Survival
+from warmturn.router import Affinity, Dispatcher, Placement, Policy, SourceAccount, Survival
 from warmturn.session.bindings import Bindings
 from warmturn.session.tenant import SaltRule
 from warmturn.types import ReplicaId
@@ -38,6 +38,7 @@ _BYTES_PER_TOKEN = 4.3
 """Of English chats and code in JSON, before answers say better."""
 _PROMPTED = frozenset({Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.MESSAGES})
 """What leaves blocks that the next turn can use."""
+_MOST_BYTES_PER_TOKEN = 100.0  # whatever a replica says of a prompt's length
 _RATIO_WEIGHT = 0.05
 """Of one answer in the learned bytes per token: about the last forty count."""
 
@@ -122,7 +123,7 @@ class GatewaySteering:
         self._lives: dict[ReplicaId, _Life] = {}
         self._num_admitted = 0
         self._bytes_per_token = _BYTES_PER_TOKEN
-        self._headers: dict[tuple[SourceId, str], bytes] = {}
+        self._headers: dict[tuple[SourceAccount, str], bytes] = {}
         self._fallback = Affinity()
         if self.dispatcher.wants_hits:
             warm_up()
@@ -157,13 +158,14 @@ class GatewaySteering:
     def response_headers(self, turn: Turn) -> bytes:
         """Return the lines that say where the turn went and what was expected there."""
         placement = turn.placement
-        if placement is None or placement.source is None:
+        if placement is None or placement.account is None:
             return b"x-warmturn-session-source: %s\r\n" % turn.session.source.encode()
-        key = placement.source, turn.session.source
+        key = placement.account, turn.session.source
         lines = self._headers.get(key)
         if lines is None:
+            replica = key[0].source.replica
             lines = self._headers[key] = (
-                f"x-warmturn-replica: {key[0].replica}\r\nx-warmturn-session-source: {key[1]}\r\n"
+                f"x-warmturn-replica: {replica}\r\nx-warmturn-session-source: {key[1]}\r\n"
                 "x-warmturn-predicted-cached-tokens: "
             ).encode()
         return b"%b%d\r\n" % (lines, placement.predicted_tokens)
@@ -511,9 +513,8 @@ class GatewaySteering:
             cached, prompt = usage.cached_tokens, usage.prompt_tokens
             num_tokens = None if prompt is None else prompt + (usage.completion_tokens or 0)
         if prompt:
-            ratio = len(turn.call.body) / prompt
+            ratio = min(_MOST_BYTES_PER_TOKEN, len(turn.call.body) / prompt)
             self._bytes_per_token += _RATIO_WEIGHT * (ratio - self._bytes_per_token)
-            self._bytes_per_token = min(100.0, max(0.5, self._bytes_per_token))
         has_collapsed = self.dispatcher.ended(
             placement, now, model=_routed(turn), cached_tokens=cached, num_tokens=num_tokens
         )

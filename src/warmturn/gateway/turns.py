@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from warmturn.errors import CallerError
+from warmturn.errors import Refused
 from warmturn.fleet import IndexHashes, SourceId
 from warmturn.router import Decision, Placement
 from warmturn.session.identity import SessionIdentity
@@ -87,8 +87,7 @@ class CallFields(msgspec.Struct, frozen=True):
     continue_final_message: msgspec.Raw = _ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One inference request as it was read, complete with its body."""
 
     api: Api
@@ -150,8 +149,7 @@ class Ending(StrEnum):
     """Nobody could take it, or it was refused before it was placed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What the replica says it did; None where it does not say."""
 
     prompt_tokens: int | None = None
@@ -159,8 +157,7 @@ class Usage:
     completion_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The end of one turn."""
 
     ending: Ending
@@ -171,23 +168,6 @@ class Outcome:
     """The answer's body as relayed, where the turn wants it and it was not too long."""
     response_id: str | None = None
     """The answer's `id`, where it was seen."""
-
-
-class Refused(CallerError):
-    """The gateway itself answers: status, OpenAI error code, and when to come again."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.param = status, code, param
-        self.retry_after_s = retry_after_s
 
 
 class Steering(Protocol):

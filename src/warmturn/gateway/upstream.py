@@ -42,8 +42,8 @@ class UpstreamAddress:
         return shown if self.port == (443 if self.tls else 80) else f"{shown}:{self.port}"
 
     def head_lines(self) -> tuple[bytes, bytes]:
-        """Return what stands before a request's path, and its first header lines."""
-        lines = [f"host: {self.authority}\r\n"]
+        """Return what stands before a request's target and what follows it: version, first lines."""
+        lines = [f" HTTP/1.1\r\nhost: {self.authority}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in self.headers.items()]
         return self.path_prefix.encode(), "".join(lines).encode("latin-1")
 

@@ -6,6 +6,7 @@ polling and the probing are `probe`'s.
 """
 
 from warmturn.horizon.calibration import Calibration, Replay, calibrate
+from warmturn.horizon.campaign import Campaign, CampaignResult, Evidence
 from warmturn.horizon.counters import ReuseCheck, check_reuse
 from warmturn.horizon.estimate import HorizonEstimate, TimedPage, estimate_horizon
 from warmturn.horizon.evidence import (
@@ -16,7 +17,7 @@ from warmturn.horizon.evidence import (
     residency,
 )
 from warmturn.horizon.exposure import Exposure, TierNeed, exposure, tier_need
-from warmturn.horizon.feedback import LoadModel, SteadyState, fit_load, steady_states
+from warmturn.horizon.feedback import LoadModel, SteadyState, fit_load, steady_state
 from warmturn.horizon.log_estimate import LogEstimate, estimate_from_log
 from warmturn.horizon.metrics_page import (
     EngineFigures,
@@ -24,16 +25,23 @@ from warmturn.horizon.metrics_page import (
     MetricsPage,
     read_metrics_page,
 )
+from warmturn.horizon.posterior import HorizonPosterior, Interval
 from warmturn.horizon.think_report import ThinkGroup, ThinkReport, think_report
+from warmturn.horizon.ttft_model import TtftModel, calibrate_ttft
 from warmturn.horizon.turn_gaps import GapBracket, LoggedGap, bracket_horizon
 
 __all__ = [
     "Calibration",
+    "Campaign",
+    "CampaignResult",
     "EngineFigures",
+    "Evidence",
     "Exposure",
     "GapBracket",
     "HorizonEstimate",
+    "HorizonPosterior",
     "IdleHistogram",
+    "Interval",
     "LoadModel",
     "LogEstimate",
     "LoggedGap",
@@ -47,8 +55,10 @@ __all__ = [
     "ThinkReport",
     "TierNeed",
     "TimedPage",
+    "TtftModel",
     "bracket_horizon",
     "calibrate",
+    "calibrate_ttft",
     "check_reuse",
     "classify",
     "estimate_from_log",
@@ -58,7 +68,7 @@ __all__ = [
     "prefill_evidence",
     "read_metrics_page",
     "residency",
-    "steady_states",
+    "steady_state",
     "think_report",
     "tier_need",
 ]

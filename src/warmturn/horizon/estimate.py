@@ -1,12 +1,21 @@
-"""The horizon from counters that a server shows anyway: `(P - A) / R`, and how far to believe it.
+"""The horizon from counters that a server shows anyway, and how far to believe it.
 
-    P  tokens of the pool          from the engine's own configuration
-    A  held by running requests    mean share over the window, times P
-    R  tokens per second entering  prompts not found on the device, and everything generated
+    P - A = R * T + H * g      P  tokens of the pool          from the engine's configuration
+                               A  held by running requests    mean share over the window, times P
+                               R  tokens per second entering  prompts not found, and outputs
+                               H  tokens per second found
+                               g  mean idle time before a block is found again
+                               T  the horizon
+
+An idle block goes when all that were idle before it are gone: evicted, because something entered, or
+taken out of the queue by a hit. `H * g` are the idle tokens that will be found again. Without it
+the horizon is the plain `(P - A) / R`, which is what a pool without hits has and too long for one
+with many; since g is at most T, `(P - A) / (R + H)` is too short. Where g is known (the engine's
+histogram of reuse gaps, or think times) the horizon lies in between, else both ends are said.
 
 What a tier below the device delivers enters the device's pool too, so only hits on the device are
 taken off. Where pages reach far enough back, the horizon is also counted directly: the time in
-which the last P - A tokens came.
+which the last `P - A - H * g` tokens came.
 """
 
 import itertools
@@ -16,9 +25,12 @@ from dataclasses import dataclass
 from warmturn.cost import horizon_s
 from warmturn.errors import InvalidInput
 from warmturn.horizon.metrics_page import EngineFigures, IdleHistogram, MetricsPage
+from warmturn.session.think_time import ThinkTimes
 
 __all__ = ["HorizonEstimate", "TimedPage", "estimate_horizon"]
 
+_CLOSE = 0.9
+"""Ends of the horizon that are closer together need no remark."""
 STEADY_RATIO = 1.3
 """Halves of the window whose rates differ by more are not steady: the estimate would be off by as
 much."""
@@ -38,8 +50,13 @@ class HorizonEstimate:
 
     window_s: float
     horizon_s: float
+    """The best figure: corrected for hits where their gaps are known, else the plain one."""
+    plain_s: float
+    """`(P - A) / R`; never shorter than the truth under steady load."""
+    least_s: float
+    """`(P - A) / (R + H)`; never longer than the truth."""
     horizon_tokens: float
-    """What passes before an idle block goes: LRU counts tokens, not seconds."""
+    """What enters before an idle block goes: LRU counts tokens, not seconds."""
     pool_tokens: float
     pinned_tokens: float
     miss_tokens_per_s: float
@@ -72,11 +89,13 @@ def estimate_horizon(
     pool_tokens: float | None = None,
     pinned_tokens: float | None = None,
     host_tokens: float | None = None,
+    think_times: ThinkTimes | None = None,
 ) -> HorizonEstimate:
     """Return the estimate over the window of `pages`, which are in order of time.
 
-    `pool_tokens` and `pinned_tokens` stand in for what the engine does not say. Raises
-    `InvalidInput` that names what is missing, and what can still be said.
+    `pool_tokens` and `pinned_tokens` stand in for what the engine does not say, `think_times` for
+    its histogram of reuse gaps. Raises `InvalidInput` that names what is missing, and what can
+    still be said.
     """
     _check(pages)
     steps = [_Step.between(a, b) for a, b in itertools.pairwise(pages)]
@@ -96,7 +115,13 @@ def estimate_horizon(
             else "the engine does not say which share of its pool is held; give --running"
         )
     rate = _rate(steps, window_s)
-    volume = max(0.0, pool - pinned)
+    idle_tokens = max(0.0, pool - pinned)
+    hits = _hit_rate(steps, window_s)
+    plain = horizon_s(pool_tokens=pool, pinned_tokens=pinned, new_tokens_per_s=rate)
+    least = idle_tokens / (rate + (hits or 0.0)) if rate else plain
+    waiting = _tokens_found_again(pages, think_times, idle_tokens, rate, hits or 0.0)
+    best = plain if waiting is None or not rate else max(least, (idle_tokens - waiting) / rate)
+    volume = best * rate if rate else idle_tokens
     idle = _idle_of(pages)
     host = None
     if host_tokens is not None:
@@ -104,20 +129,28 @@ def estimate_horizon(
     generated = sum(step.generated for step in steps) / window_s
     num_restarts = sum(step.is_restart for step in steps)
     is_steady, notes = _steadiness(steps, num_restarts)
-    if rate and window_s < volume / rate:
+    if waiting is None and least < _CLOSE * plain:
+        notes.append(
+            f"hits take blocks out of the queue too: the horizon lies between {least:,.3g} and "
+            f"{plain:,.3g} s; think times (--think-median, --think-p90) or the engine's histogram of "
+            "reuse gaps tell where"
+        )
+    if rate and window_s < best:
         notes.append(
             f"the window is shorter than the horizon ({window_s:,.0f} s): this is where the load of "
             "the window leads if it stays"
         )
     return HorizonEstimate(
         window_s=window_s,
-        horizon_s=horizon_s(pool_tokens=pool, pinned_tokens=pinned, new_tokens_per_s=rate),
+        horizon_s=best,
+        plain_s=plain,
+        least_s=least,
         horizon_tokens=volume,
         pool_tokens=pool,
         pinned_tokens=pinned,
         miss_tokens_per_s=rate - generated,
         generated_tokens_per_s=generated,
-        hit_tokens_per_s=_hit_rate(steps, window_s),
+        hit_tokens_per_s=hits,
         trailing_s=_trailing(steps, volume),
         engine_median_s=None if idle is None else idle.median_s,
         num_evicted=0.0 if idle is None else idle.num_blocks,
@@ -177,7 +210,7 @@ class _Step:
         hits: float | None = None
         by_engine = {}
         for label, figures in new.engines.items():
-            before = EngineFigures() if is_restart else old.engines.get(label, EngineFigures())
+            before = _before(old, new, label)
             found = _hits(figures, before)
             gone = max(0.0, _looked_up_since(figures, before) - (found or 0.0))
             made = _since(figures.generated_tokens, before.generated_tokens) or 0.0
@@ -189,21 +222,30 @@ class _Step:
 
 
 def _is_restart(old: MetricsPage, new: MetricsPage) -> bool:
+    """Say whether any engine of the page began again."""
+    return any(_is_new_life(old, new, label) for label in new.engines)
+
+
+def _is_new_life(old: MetricsPage, new: MetricsPage, label: str) -> bool:
+    """By the process's start where it is told, else by a counter that fell."""
     if old.start_s is not None and new.start_s is not None:
         return new.start_s > old.start_s
-    pairs = (
-        (old.engines[label].generated_tokens, figures.generated_tokens)
-        for label, figures in new.engines.items()
-        if label in old.engines
-    )
-    return any(a is not None and b is not None and b < a for a, b in pairs)
+    if label not in old.engines:
+        return False
+    before, now = old.engines[label].generated_tokens, new.engines[label].generated_tokens
+    return before is not None and now is not None and now < before
+
+
+def _before(old: MetricsPage, new: MetricsPage, label: str) -> EngineFigures:
+    """Return what an engine's counters grew from: nothing, where it began again."""
+    if _is_new_life(old, new, label):
+        return EngineFigures()
+    return old.engines.get(label, EngineFigures())
 
 
 def _since(now: float | None, before: float | None) -> float | None:
-    """Return a counter's growth; after a reset what it has reached since."""
-    if now is None:
-        return None
-    return now if before is None or now < before else now - before
+    """Return a counter's growth."""
+    return None if now is None else max(0.0, now - (before or 0.0))
 
 
 def _hits(now: EngineFigures, before: EngineFigures) -> float | None:
@@ -228,6 +270,37 @@ def _rate(steps: Sequence[_Step], window_s: float) -> float:
 def _hit_rate(steps: Sequence[_Step], window_s: float) -> float | None:
     hits = [step.hits for step in steps if step.hits is not None]
     return sum(hits) / window_s if hits else None
+
+
+def _tokens_found_again(
+    pages: Sequence[TimedPage],
+    think_times: ThinkTimes | None,
+    idle_tokens: float,
+    rate: float,
+    hits: float,
+) -> float | None:
+    """Return the idle tokens that will be found again, by Little's law; None where unknown."""
+    gap_s = _mean_reuse_gap_s(pages)
+    if gap_s is not None:
+        return min(idle_tokens, hits * gap_s)
+    if think_times is None or not rate:
+        return None
+    low, high = 0.0, idle_tokens / rate
+    for _ in range(60):  # what is left over shrinks as the horizon grows: one root
+        middle = (low + high) / 2
+        if rate * middle + hits * think_times.mean_within_s(middle) > idle_tokens:
+            high = middle
+        else:
+            low = middle
+    return idle_tokens - rate * low
+
+
+def _mean_reuse_gap_s(pages: Sequence[TimedPage]) -> float | None:
+    first, last = pages[0].page, pages[-1].page
+    before = MetricsPage(None) if _is_restart(first, last) else first
+    seconds = _since(last.total("reuse_gap_sum_s"), before.total("reuse_gap_sum_s"))
+    count = _since(last.total("reuse_gap_count"), before.total("reuse_gap_count"))
+    return seconds / count if seconds is not None and count else None
 
 
 def _mean_usage(pages: Sequence[TimedPage], pool: float) -> float | None:

@@ -1,30 +1,30 @@
-"""What if the horizon were longer? Misses lengthen what enters, and so shorten the horizon.
+"""What if the pool were larger? Hits become misses and misses hits, and both move the horizon.
 
-    h = V / R(h)     R(h) = outputs + new prompt tokens + reuse * (1 - F(h))
+    V = (outputs + new prompt tokens) * h  +  reuse * E[min(G, h)]
 
-V is the pool less what running requests hold, F the share of later turns back within h, `reuse` the
-tokens per second that later turns would find if nothing were ever evicted. Both sides hang on h, so
-there may be one answer or several: a pool can hold its conversations, or, just as stable, lose them
-all and be filled by their recomputation. Which one holds depends on where it comes from.
+V is the pool less what running requests hold, G the think time, `reuse` the tokens per second that
+later turns would find if nothing were ever evicted. Within a horizon h the pool sees what is new, and
+each conversation's tokens once: those that come back sooner lie idle for G, the others for h. (Che's
+approximation of an LRU cache, in tokens.) The right side grows with h, so there is one answer.
+
+A turn that misses is prefilled again and enters the pool as if it were new, so a horizon that is too
+short is made shorter by its own misses: halving a pool costs more than half of its horizon.
 """
 
-import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from warmturn.errors import InvalidInput
 from warmturn.session.think_time import ThinkTimes
 
-__all__ = ["LoadModel", "SteadyState", "fit_load", "steady_states"]
+__all__ = ["LoadModel", "SteadyState", "fit_load", "steady_state"]
 
-_SHORTEST_S, _LONGEST_S = 1e-3, 1e8
-_NUM_POINTS = 2000
+_LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """What enters the pool, as a function of the horizon. Tokens per second."""
+    """What passes through the pool, as a function of the horizon. Tokens per second."""
 
     generated_tokens_per_s: float
     unavoidable_tokens_per_s: float
@@ -34,21 +34,25 @@ class LoadModel:
     think_times: ThinkTimes
 
     def new_tokens_per_s(self, horizon_s: float) -> float:
-        """Return what enters with that horizon."""
+        """Return what enters with that horizon: misses and outputs."""
         missed = self.reuse_tokens_per_s * (1 - self.think_times.share_within(horizon_s))
         return self.generated_tokens_per_s + self.unavoidable_tokens_per_s + missed
+
+    def idle_tokens(self, horizon_s: float) -> float:
+        """Return the idle tokens a pool needs for that horizon."""
+        in_time = self.think_times.share_within(horizon_s)
+        found_again = self.reuse_tokens_per_s * in_time * self.think_times.mean_within_s(horizon_s)
+        return self.new_tokens_per_s(horizon_s) * horizon_s + found_again
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """One answer."""
+    """Where the pool settles."""
 
     horizon_s: float
     hit_share: float
     """Of later turns."""
     new_tokens_per_s: float
-    is_stable: bool
-    """A little more or less leads back here. Between two stable states lies one that is not."""
 
 
 def fit_load(
@@ -75,37 +79,15 @@ def fit_load(
     return LoadModel(generated_tokens_per_s, miss_tokens_per_s - avoidable, reuse, think_times)
 
 
-def steady_states(load: LoadModel, *, idle_tokens: float) -> list[SteadyState]:
-    """Return all horizons at which a pool with that many idle tokens can stay, ascending."""
-
-    def surplus(horizon_s: float) -> float:
-        """Tokens that enter within the horizon, less those it takes: 0 at an answer."""
-        return horizon_s * load.new_tokens_per_s(horizon_s) - idle_tokens
-
-    ratio = math.log(_LONGEST_S / _SHORTEST_S) / _NUM_POINTS
-    points = [_SHORTEST_S * math.exp(ratio * k) for k in range(_NUM_POINTS + 1)]
-    states = []
-    for low, high in itertools.pairwise(points):
-        if surplus(low) <= 0 < surplus(high):
-            states.append(_state(load, _root(surplus, low, high), is_stable=True))
-        elif surplus(low) > 0 >= surplus(high):
-            states.append(_state(load, _root(surplus, low, high), is_stable=False))
-    if not states and surplus(points[-1]) <= 0:
-        states.append(_state(load, math.inf, is_stable=True))
-    return states
-
-
-def _state(load: LoadModel, horizon_s: float, *, is_stable: bool) -> SteadyState:
-    rate = load.new_tokens_per_s(horizon_s)
-    return SteadyState(horizon_s, load.think_times.share_within(horizon_s), rate, is_stable)
-
-
-def _root(of: Callable[[float], float], low: float, high: float) -> float:
-    rises = of(high) > of(low)
-    for _ in range(60):
-        middle = (low + high) / 2
-        if (of(middle) > 0) == rises:
-            high = middle
-        else:
-            low = middle
-    return (low + high) / 2
+def steady_state(load: LoadModel, *, idle_tokens: float) -> SteadyState:
+    """Return where a pool with that many tokens beside the running ones settles."""
+    if load.idle_tokens(_LONGEST_S) <= idle_tokens:
+        horizon = math.inf
+    else:
+        low, high = 0.0, _LONGEST_S
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (low, middle) if load.idle_tokens(middle) > idle_tokens else (middle, high)
+        horizon = low
+    share = load.think_times.share_within(horizon)
+    return SteadyState(horizon, share, load.new_tokens_per_s(horizon))

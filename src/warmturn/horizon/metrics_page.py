@@ -12,6 +12,7 @@
                              older: gpu_cache_usage_perc
     pool                     cache_config_info                max_total_num_tokens  -
     eviction age             kv_block_idle_before_evict_*     -                     -
+    idle before reuse        kv_block_reuse_gap_*             -                     -
 
 Old and new names of one thing are never added: the newest that is there counts. `_total` may be
 missing, `_created` is no figure, -1 means unknown, and what is not there is None and not 0. The
@@ -53,6 +54,8 @@ _COUNTERS = {
         "sglang:generation_tokens",
         "llamacpp:tokens_predicted",
     ),
+    "reuse_gap_sum_s": ("vllm:kv_block_reuse_gap_seconds_sum",),
+    "reuse_gap_count": ("vllm:kv_block_reuse_gap_seconds_count",),
     "preemptions": ("vllm:num_preemptions", "sglang:num_retracted_reqs"),
 }
 """Field → names, newest first, without `_total`."""
@@ -125,6 +128,9 @@ class EngineFigures:
     cached_tokens: float | None = None
     generated_tokens: float | None = None
     preemptions: float | None = None
+    reuse_gap_sum_s: float | None = None
+    """Seconds that blocks lay idle before they were used again, summed over reuses."""
+    reuse_gap_count: float | None = None
     usage: float | None = None
     """Share of the pool that running requests hold."""
     hit_rate_gauge: float | None = None

@@ -89,20 +89,31 @@ def think_report(
 
 
 def observed_bracket(found: Sequence[Gap]) -> GapBracket | None:
-    """Return the horizon's bracket from hits and misses in the log; None where it has none."""
+    """Return the horizon's bracket from hits and misses in the log; None where it has none.
+
+    What the conversation's first turn found (a shared system prompt) is found by everybody and
+    proves nothing: a turn hits where it finds more than half of what its own earlier turns left.
+    """
+    shared = {gap.session: gap.before.cached_tokens or 0 for gap in found if gap.num_turns == 1}
     turns = [
-        LoggedGap(
-            gap.seconds,
-            gap.after.cached_tokens,
-            max(0, gap.after.prompt_tokens - gap.after.cached_tokens),
-            is_model_changed=gap.after.model != gap.before.model,
-        )
+        logged
         for gap in found
-        if gap.after is not None
-        and gap.after.cached_tokens is not None
-        and gap.after.prompt_tokens is not None
+        if (logged := _logged_gap(gap, shared.get(gap.session, 0))) is not None
     ]
     return bracket_horizon(turns) if turns else None
+
+
+def _logged_gap(gap: Gap, shared_tokens: int) -> LoggedGap | None:
+    before, after = gap.before, gap.after
+    if after is None or after.cached_tokens is None or before.prompt_tokens is None:
+        return None
+    held = before.prompt_tokens + max(0, (before.completion_tokens or 0) - 1)
+    return LoggedGap(
+        gap.seconds,
+        max(0, after.cached_tokens - shared_tokens),
+        max(0, held - after.cached_tokens),
+        is_model_changed=after.model != before.model,
+    )
 
 
 def _curve(found: Sequence[Gap]) -> ReturnCurve:

@@ -15,16 +15,16 @@ _LABEL = 26
 
 def print_horizon(
     found: HorizonEstimate,
-    states: Sequence[tuple[float, Sequence[SteadyState]]],
+    states: Sequence[tuple[float, SteadyState]],
     console: Console,
 ) -> None:
-    """Print an estimate, and for each asked pool the states it can stay in."""
+    """Print an estimate, and for each asked pool where it would settle."""
     steady = "steady load" if found.is_steady else "load not steady: take it as an order"
     line = f"horizon {seconds_text(found.horizon_s)}"
     console.print(Text.assemble((line, "bold"), f"   {steady}"), soft_wrap=True)
     print_rows(console, _estimate_rows(found))
-    for pool, answers in states:
-        print_rows(console, _state_rows(pool, answers))
+    for pool, state in states:
+        print_rows(console, _state_row(pool, state))
     for note in found.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
@@ -55,12 +55,12 @@ def bracket_text(bracket: GapBracket) -> str:
 
 
 def _estimate_rows(found: HorizonEstimate) -> Iterator[tuple[str, str]]:
+    yield "in tokens", f"{found.horizon_tokens:,.0f} enter before an idle block goes"
+    waiting = found.pool_tokens - found.pinned_tokens - found.horizon_tokens
+    again = f", {waiting:,.0f} idle that will be found again" if waiting >= 1 else ""
     yield (
-        "in tokens",
-        (
-            f"{found.horizon_tokens:,.0f} = {found.pool_tokens:,.0f} in the pool - "
-            f"{found.pinned_tokens:,.0f} running"
-        ),
+        "pool",
+        f"{found.pool_tokens:,.0f} tokens, {found.pinned_tokens:,.0f} of them running{again}",
     )
     yield (
         "new tokens per second",
@@ -87,18 +87,14 @@ def _estimate_rows(found: HorizonEstimate) -> Iterator[tuple[str, str]]:
         yield f"engine {engine}", seconds_text(seconds)
 
 
-def _state_rows(pool: float, states: Sequence[SteadyState]) -> Iterator[tuple[str, str]]:
-    stable = [state for state in states if state.is_stable]
-    for state in stable:
-        yield (
-            f"with {pool:,.0f} tokens",
-            (
-                f"{seconds_text(state.horizon_s)}, {state.hit_share:.0%} of later turns in time, "
-                f"{state.new_tokens_per_s:,.1f} new tokens per second"
-            ),
-        )
-    if len(stable) > 1:
-        yield "", "more than one can last: a pool that once lost its conversations may stay so"
+def _state_row(pool: float, state: SteadyState) -> Iterator[tuple[str, str]]:
+    yield (
+        f"with {pool:,.0f} tokens",
+        (
+            f"{seconds_text(state.horizon_s)}, {state.hit_share:.0%} of later turns in time, "
+            f"{state.new_tokens_per_s:,.1f} new tokens per second"
+        ),
+    )
 
 
 def _log_rows(found: LogEstimate) -> Iterator[tuple[str, str]]:

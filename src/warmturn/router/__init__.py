@@ -22,6 +22,7 @@ from warmturn.router.placement import Belief, Placement
 from warmturn.router.policies import POLICY_NAMES, policy_named
 from warmturn.router.prefix import Prefix
 from warmturn.router.price import Price
+from warmturn.router.prompt_hits import PromptHits
 from warmturn.router.ranking import ranked
 from warmturn.router.replay import (
     DecisionRecord,
@@ -54,6 +55,7 @@ __all__ = [
     "PrefixHit",
     "Price",
     "Priced",
+    "PromptHits",
     "Replay",
     "Replayer",
     "RoundRobin",

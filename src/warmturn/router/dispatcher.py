@@ -65,6 +65,7 @@ class Dispatcher:
         self.max_running = max_running
         self._survival, self._turns_left = survival, turns_left
         self._accounts: dict[SourceId, SourceAccount] = {}
+        self._places: dict[tuple[ReplicaId, int], SourceAccount] = {}  # the same, found quicker
         self._serving: dict[str | None, list[SourceAccount]] = {}
         self._keeps = policy if isinstance(policy, Affinity) else None
         self._open: set[Placement] = set()
@@ -104,14 +105,14 @@ class Dispatcher:
         account = SourceAccount(
             source, now=now, models=models, weight=weight, capacity_tokens=capacity_tokens
         )
-        self._accounts[source] = account
+        self._accounts[source] = self._places[source.replica, source.rank] = account
         self._serving = {}
         return account
 
     def remove_replica(self, replica: ReplicaId) -> None:
         """Forget a replica's sources; its sessions are placed anew with their next turn."""
         for source in [s for s in self._accounts if s.replica == replica]:
-            del self._accounts[source]
+            del self._accounts[source], self._places[source.replica, source.rank]
         self._serving = {}
 
     def of_replica(self, replica: ReplicaId) -> Iterator[SourceAccount]:
@@ -159,7 +160,10 @@ class Dispatcher:
         of the usual one. A trial leaves the books as they are: what would be done now, and why.
         """
         binding = self._bound(session, parent, model, now)
-        last = None if binding is None else self._source_of(binding)
+        here = None if binding is None else self._places.get((binding.replica, binding.rank))
+        last = None
+        if binding is not None:
+            last = SourceId(binding.replica, binding.rank) if here is None else here.source
         placement = Placement(
             self.policy if policy is None else policy,
             self.shadow,
@@ -167,17 +171,17 @@ class Dispatcher:
             prompt_tokens=prompt_tokens,
             number=number,
             last_source=last,
-            held_tokens=0 if binding is None else self._held_tokens(binding, last),
+            held_tokens=_held_tokens(binding, here),
             is_first_turn=is_first_turn,
             turns_left=self._turns_left,
             belief=belief,
-            survival=1.0 if binding is None else self._survival_of(binding, last, now),
+            survival=self._survival_of(binding, last, now),
             tried=tuple(tried),
             snapshots=[account.snapshot() for account in self.serving(model)],
             tokens_by_place=self.bindings.tokens_by_place(),
             placed_s=now,
         )
-        if policy is not None or not self._stays(placement, model):
+        if here is None or policy is not None or not self._stays(placement, here, model):
             self._decide(placement)
         if not is_trial:
             self._take(placement, model)
@@ -258,31 +262,17 @@ class Dispatcher:
             binding = self.bindings.get(_bound_name(parent, model), now=now)
         return binding
 
-    def _source_of(self, binding: Binding) -> SourceId:
-        source = SourceId(binding.replica, binding.rank)
-        account = self._accounts.get(source)
-        return source if account is None else account.source
-
-    def _held_tokens(self, binding: Binding, last: SourceId | None) -> int:
-        account = None if last is None else self._accounts.get(last)
-        is_there = account is not None and binding.used_s >= account.emptied_s
-        return binding.num_tokens if is_there else 0
-
-    def _survival_of(self, binding: Binding, last: SourceId | None, now: float) -> float:
-        if self._survival is None or last is None:
+    def _survival_of(self, binding: Binding | None, last: SourceId | None, now: float) -> float:
+        if self._survival is None or binding is None or last is None:
             return 1.0
         return self._survival(last, max(0.0, now - binding.used_s))
 
-    def _stays(self, placement: Placement, model: str | None) -> bool:
+    def _stays(self, placement: Placement, here: SourceAccount, model: str | None) -> bool:
         """See at a glance that a session stays where it is, and fill that in; else leave it open."""
-        last = placement.last_source
-        if last is None or self._keeps is None or placement.belief is not None or placement.tried:
+        if self._keeps is None or placement.belief is not None or placement.tried:
             return False
-        here, now = self._accounts.get(last), placement.placed_s
-        if here is None or not here.is_alive or here.drain_start_s is not None:
-            return False
-        serving = self.serving(model)
-        if here not in serving:
+        serving, now = self.serving(model), placement.placed_s
+        if not here.is_alive or here.drain_start_s is not None or here not in serving:
             return False
         load = here.smoothed_requests(now) / here.weight
         if load > self._keeps.bounds.load_floor_requests:
@@ -291,7 +281,8 @@ class Dispatcher:
             if load > self._keeps.bounds.limit(loads, weights):
                 return False
         hit, share = placement.held_at_last(), here.feedback.delivered_share
-        placement.source, placement.account, placement.reason = last, here, "kept"
+        placement.source, placement.account = here.source, here
+        placement.reason = "kept"
         placement.predicted_tokens = expected_tokens(hit, share, placement.survival)
         placement.believed_tokens = expected_tokens(hit, 1.0, placement.survival)
         return True
@@ -332,6 +323,13 @@ class Dispatcher:
         self._open.discard(placement)
         account.release(placement.queued_tokens, now=now)
         placement.queued_tokens = 0
+
+
+def _held_tokens(binding: Binding | None, here: SourceAccount | None) -> int:
+    """Return what a session left at its last place, which may have lost it since."""
+    if binding is None or here is None or binding.used_s < here.emptied_s:
+        return 0
+    return binding.num_tokens
 
 
 def _bound_name(session: str, model: str | None) -> str:

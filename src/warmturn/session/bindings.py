@@ -5,8 +5,8 @@ that all gateways share.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TypeAlias
+from math import inf
+from typing import NamedTuple, TypeAlias
 
 from warmturn.errors import InvalidInput
 from warmturn.types import ReplicaId
@@ -19,8 +19,7 @@ DEFAULT_IDLE_S = 4 * 3600.0
 """Precedent of other sticky tables; by then the blocks are long evicted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """One session's place."""
 
     replica: ReplicaId
@@ -54,6 +53,7 @@ class Bindings:
         self._max_sessions, self._idle_s = max_sessions, idle_s
         self._bindings: OrderedDict[str, _Entry] = OrderedDict()  # least recently used first
         self._tokens: dict[tuple[ReplicaId, int], int] = {}
+        self._oldest_s = inf  # nobody was used before: most calls need not look
 
     def __len__(self) -> int:
         return len(self._bindings)
@@ -62,7 +62,7 @@ class Bindings:
         """Return the session's place, None where it has none or was idle for too long."""
         self._expire(now)
         entry = self._bindings.get(session)
-        return None if entry is None else Binding(*entry)
+        return None if entry is None else Binding._make(entry)
 
     def bind(
         self, session: str, replica: ReplicaId, rank: int, *, num_tokens: int, now: float
@@ -79,6 +79,7 @@ class Bindings:
                 self._add(entry[0], entry[1], -entry[2])
                 self._add(replica, rank, num_tokens)
         self._bindings[session] = replica, rank, num_tokens, now
+        self._oldest_s = min(self._oldest_s, now)
         self._expire(now)
         while len(self._bindings) > self._max_sessions:
             self.forget(next(iter(self._bindings)))
@@ -108,7 +109,7 @@ class Bindings:
 
     def check(self) -> None:
         """Assert the numbered invariants."""
-        bindings = [Binding(*entry) for entry in self._bindings.values()]
+        bindings = [Binding._make(entry) for entry in self._bindings.values()]
         times = [binding.used_s for binding in bindings]
         assert len(times) <= self._max_sessions, "invariant 1"
         assert times == sorted(times), "invariant 1"
@@ -127,8 +128,13 @@ class Bindings:
             self._tokens.pop(place, None)
 
     def _expire(self, now: float) -> None:
+        if now - self._oldest_s <= self._idle_s:
+            return
+        self._oldest_s = inf
         while self._bindings:
             session = next(iter(self._bindings))
-            if now - self._bindings[session][3] <= self._idle_s:
+            used_s = self._bindings[session][3]
+            if now - used_s <= self._idle_s:
+                self._oldest_s = used_s
                 return
             self.forget(session)

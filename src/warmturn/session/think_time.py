@@ -29,6 +29,9 @@ class ThinkTimes(Protocol):
     def seconds_for(self, share: float) -> float:
         """Return the time within which that share came; infinite where it never did."""
 
+    def mean_within_s(self, seconds: float) -> float:
+        """Return the mean think time of the turns that came within that time; 0 without any."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogNormalThinkTime:
@@ -63,6 +66,18 @@ class LogNormalThinkTime:
             return 0.0 if share <= 0 else math.inf
         return math.exp(NormalDist(math.log(self.median_s), self._sigma).inv_cdf(share))
 
+    def mean_within_s(self, seconds: float) -> float:
+        """Return the mean think time of the turns that came within that time."""
+        share = self.share_within(seconds)
+        if share <= 0:
+            return 0.0
+        mean = self.median_s * math.exp(self._sigma**2 / 2)
+        if math.isinf(seconds):
+            return mean
+        # Weighting a log-normal by its value moves its median up by sigma squared, in logs.
+        above = (math.log(seconds / self.median_s) - self._sigma**2) / self._sigma
+        return mean * NormalDist().cdf(above) / share
+
 
 @dataclass(frozen=True, slots=True)
 class ReturnCurve:
@@ -94,6 +109,15 @@ class ReturnCurve:
         """Return the time within which that share of later turns came; infinite without any."""
         index = bisect_left(self.shares, share * self.return_share - 1e-12)
         return self.times_s[index] if index < len(self.times_s) else math.inf
+
+    def mean_within_s(self, seconds: float) -> float:
+        """Return the mean think time of the turns that came within that time; 0 without any."""
+        stop = bisect_right(self.times_s, seconds)
+        if not stop:
+            return 0.0
+        before = (0.0, *self.shares[: stop - 1])
+        steps = zip(self.times_s[:stop], self.shares[:stop], before, strict=True)
+        return sum(time * (share - old) for time, share, old in steps) / self.shares[stop - 1]
 
 
 def return_curve(returned_s: Sequence[float], open_s: Sequence[float] = ()) -> ReturnCurve:
