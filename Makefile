@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help setup demo serve test check soak bench bench-engine bench-blocks bench-pool \
-        bench-render bench-reuse bench-check bench-index docs clean
+.PHONY: help redis-server setup demo demo-fleet serve test test-vllm check soak bench bench-engine \
+        bench-blocks bench-pool bench-render bench-reuse bench-check bench-index bench-decision \
+        bench-gateway docs clean
 
 help:  ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +24,9 @@ $(VENV)/.complete: pyproject.toml constraints.txt
 demo: setup  ## a conversation on real weights, with reuse and without
 	$(BIN)/warmturn demo $(ARGS)
 
+demo-fleet: setup  ## two engines behind the gateway, round robin beside KV-aware
+	$(BIN)/warmturn demo-fleet $(ARGS)
+
 serve: setup  ## one embedded engine on http://127.0.0.1:8000/v1
 	$(BIN)/warmturn engine --port 8000 --exact-continuation $(ARGS)
 
@@ -33,15 +37,26 @@ check: setup  ## lint, format, types, import contract, spelling
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
-test: check  ## every test: lint, types, contract, unit, end to end
+redis-server:  # for the tests of the shared tier; without it they are skipped and say so
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq redis-server; } >/dev/null 2>&1 \
+	  || echo "redis-server is missing and could not be installed: no test of the Redis tier runs"
+
+test: check redis-server  ## every test: lint, types, contract, unit, end to end
 	$(BIN)/warmturn model fetch
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 $(ARGS)
 	$(BIN)/python -m pytest -m slow --durations 10 $(ARGS)
 
+# An environment of its own, made on first use under ~/.cache/warmturn; where vLLM cannot run, this
+# fails and says NOT RUN, unless WARMTURN_WITHOUT_VLLM=1 accepts that.
+test-vllm: setup  ## the tests against real vLLM servers (CPU build, 15 minutes at most)
+	$(BIN)/warmturn model fetch
+	$(BIN)/python tests/vllm/lane.py $(ARGS)
+
 soak: setup  ## the same properties with twenty times the examples
 	WARMTURN_SOAK=20 $(BIN)/python -m pytest -m "not slow" --timeout 3600 $(ARGS)
 
-bench: bench-pool bench-blocks bench-index bench-render bench-engine bench-reuse  ## every benchmark
+bench: bench-pool bench-blocks bench-index bench-decision bench-render bench-engine bench-reuse  ## every benchmark
 
 bench-engine: setup  ## prefill, decode, reuse beside transformers
 	$(BIN)/python benchmarks/engine.py $(ARGS)
@@ -63,6 +78,12 @@ bench-index: setup  ## the fleet's index beside Dynamo's RadixTree
 
 bench-render: setup  ## incremental tokenising beside one whole encode
 	$(BIN)/python benchmarks/render.py $(ARGS)
+
+bench-decision: setup  ## a routing decision, by affinity and by what replicas hold
+	$(BIN)/python benchmarks/decision.py $(ARGS)
+
+bench-gateway: setup  ## the gateway beside vllm-router and sglang-router
+	$(BIN)/python benchmarks/gateway.py $(ARGS)
 
 docs: setup  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -7,6 +7,7 @@ WarmturnError
 │   │   └── TemplateError  the chat template refused the messages
 │   ├── InvalidInput       a file, an option or a setting is wrong or broken
 │   │   └── UnsupportedModel   the model's architecture is not one the engine runs
+│   ├── Refused            the gateway answers in its own name, with a status
 │   └── MissingExtra       an optional dependency is not installed
 ├── PeerError              the other side failed: network, registry, disk, another server
 ├── EngineFailure          the engine could not run a step; HTTP 500, others go on
@@ -47,6 +48,23 @@ class InvalidInput(CallerError):
 
 class UnsupportedModel(InvalidInput):
     """The model is well formed but not of an architecture the embedded engine runs."""
+
+
+class Refused(CallerError):
+    """The gateway itself answers: status, OpenAI error code, and when to come again."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param = status, code, param
+        self.retry_after_s = retry_after_s
 
 
 class MissingExtra(CallerError):

@@ -1,6 +1,7 @@
 """What a package exports is what its `__all__` says: sorted, complete, existing."""
 
 import importlib
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,10 @@ def dotted(path: Path) -> str:
 
 # From the files, not by importing: one module that cannot be imported fails its own tests only.
 PACKAGES = sorted(dotted(path) for path in SOURCES.rglob("__init__.py"))
-MODULES = sorted(dotted(p) for p in SOURCES.rglob("*.py") if p.name != "__main__.py")
+INSIDE_VLLM = {"warmturn.integrations.vllm_offload", "warmturn.integrations.vllm_tier"}
+"""Import vLLM, so only vLLM's own environment can load them: tests/vllm does."""
+FILES = {dotted(p): p for p in SOURCES.rglob("*.py") if p.name != "__main__.py"}
+MODULES = sorted(FILES.keys() - INSIDE_VLLM)
 
 
 def load(name: str) -> ModuleType:
@@ -43,6 +47,15 @@ def is_own(package: ModuleType, origin: str) -> bool:
 def reading_order(name: str) -> tuple[int, str]:
     """Constants, then classes, then functions: the order the linter keeps."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+
+def test_only_modules_that_import_vllm_are_left_to_its_own_environment():
+    importing = {
+        name
+        for name, path in FILES.items()
+        if re.search(r"^(?:from|import) vllm\b", path.read_text(), re.MULTILINE)
+    }
+    assert importing == INSIDE_VLLM
 
 
 @pytest.mark.parametrize("name", MODULES)

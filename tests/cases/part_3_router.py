@@ -67,7 +67,7 @@ def stream_usage(case: Case) -> dict[str, Any]:
             usage = StreamUsage(shown=wants_usage(body))
             seen = usage.feed(upstream) + usage.finish()
             lines[name] = [line for line in seen.decode().splitlines() if line]
-            cached_tokens.add(usage.cached_tokens)
+            cached_tokens.add(usage.usage.cached_tokens)
     (recorded,) = cached_tokens or {None}
     return {
         "upstream_stream_options": {n: upstream_stream_options(b) for n, b in requests.items()},

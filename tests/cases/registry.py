@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cases import part_1_checker, part_2_eviction, part_3_router, part_4_salts, part_6_planner
+from tests.cases import (
+    part_1_checker,
+    part_2_eviction,
+    part_3_router,
+    part_4_salts,
+    part_5_offload,
+    part_6_planner,
+)
 from tests.cases.discovery import Case
 
 Answer = dict[str, Any]
@@ -32,6 +39,7 @@ KINDS: dict[tuple[str, str], Kind] = {
         "2-eviction": part_2_eviction.ANSWERS,
         "3-router": part_3_router.ANSWERS,
         "4-salts": part_4_salts.ANSWERS,
+        "5-offload": part_5_offload.ANSWERS,
         "6-planner": part_6_planner.ANSWERS,
     }.items()
     for kind, entry in answers.items()

@@ -1,5 +1,6 @@
 """One log, several processes: the same answer."""
 
+import gc
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from tests.support.tiny_renderer import TinyTokenizer
 from warmturn.check import Settings
 from warmturn.cli.check_inputs import LogSource, Rendering
 from warmturn.cli.check_jobs import check_log
-from warmturn.cli.check_run import Shard, num_shards
+from warmturn.cli.check_run import Shard, _num_others_running, num_shards
 from warmturn.errors import InvalidInput, PeerError
 from warmturn.formats import LoggedRequest
 
@@ -115,7 +116,12 @@ def test_a_small_log_is_for_one_process_unless_told(planted):
 def test_a_large_log_is_for_all_cores_if_it_has_ids(planted, tmp_path, monkeypatch):
     monkeypatch.setattr("warmturn.cli.check_run._LARGE_BYTES", 1000)
     monkeypatch.setattr("warmturn.cli.check_run._num_cores", lambda: 4)
+    monkeypatch.setattr("warmturn.cli.check_run._num_others_running", lambda: 3)
     assert num_shards(source(planted), None) == 4
+    monkeypatch.setattr("warmturn.cli.check_run._num_others_running", lambda: 4)
+    assert num_shards(source(planted), None) == 1
+    assert num_shards(source(planted), 2) == 2
+    monkeypatch.setattr("warmturn.cli.check_run._num_others_running", lambda: 0)
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join([json.dumps({"messages": [{"role": "user", "content": "Hi"}]})] * 99))
     assert num_shards(source(path), None) == 1
@@ -128,3 +134,14 @@ def test_standard_input_can_be_read_only_once():
 def test_where_fork_is_not_used_there_is_one_process(planted, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert num_shards(source(planted), 4) == 1
+
+
+def test_garbage_is_collected_as_usual_afterwards(planted):
+    usual = gc.get_threshold()
+    whole(planted, 1)
+    assert gc.get_threshold() == usual
+    assert gc.get_freeze_count() == 0
+
+
+def test_those_that_run_are_counted_without_this_process():
+    assert 0 <= _num_others_running() < 100_000

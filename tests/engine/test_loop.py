@@ -81,7 +81,7 @@ def test_outputs_come_token_by_token_and_the_last_one_says_why():
     assert tokens(outputs) == naive_reply(range(9), 4)
     assert [output.finish_reason for output in outputs] == [None, None, None, "length"]
     assert outputs[-1].metrics.generated_tokens == 4
-    assert rig.notes.of("admitted") == [[9, 0]]
+    assert rig.notes.of("admitted") == [[9, 0, {}]]
     assert [values[1] for values in rig.notes.of("finished")] == ["length"]
     assert [values[0] for values in rig.notes.of("step")] == [9, 1, 1, 1]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.client import call
 from tests.support.fake_engine import Script
 from tests.support.tiny_server import HELLO, TinyServer, says
+from warmturn.cache.tiers import TierManager
 from warmturn.engine.metrics import BulkHistogram, EngineMetrics
 from warmturn.metrics import TurnMetrics
 
@@ -53,6 +54,16 @@ def test_prompt_tokens_are_counted_by_source_at_admission(metrics):
     source = "vllm:prompt_tokens_by_source_total"
     assert value(metrics, source, source="local_compute") == 14
     assert value(metrics, source, source="local_cache_hit") == 8
+
+
+def test_loaded_tokens_are_external_hits_by_tier(metrics):
+    metrics.admitted(20, 16, {"host": 4, "shared": 8})
+    assert value(metrics, "vllm:prefix_cache_hits_total") == 4
+    assert value(metrics, "vllm:external_prefix_cache_queries_total") == 16
+    assert value(metrics, "vllm:external_prefix_cache_hits_total") == 12
+    by = "vllm:prompt_tokens_cached_by_source_total"
+    sources = {"device": 4, "host": 4, "disk": 0, "external_unspecified": 8}
+    assert {s: value(metrics, by, source=s) for s in sources} == sources
 
 
 def test_a_preemption_adds_no_hits(metrics):
@@ -187,7 +198,10 @@ def test_neither_prompts_nor_salts_are_exported():
 
 
 def test_every_exported_metric_is_in_the_reference_and_no_other():
-    text = call(TinyServer().app, "GET", "/metrics").text
+    server = TinyServer()
+    tiers = TierManager(block_bytes=8, block_size=4, host_slots=1, disk_slots=1, has_shared=True)
+    server.metrics.watch_tiers(tiers)
+    text = call(server.app, "GET", "/metrics").text
     exported = {
         (name, kind)
         for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, flags=re.MULTILINE)

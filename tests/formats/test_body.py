@@ -1,9 +1,12 @@
+import json
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from warmturn.errors import InvalidRequest
-from warmturn.formats.body import MAX_DEPTH, check_depth, read_json, typed
+from warmturn.formats.body import MAX_DEPTH, check_depth, is_deep, read_json, typed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,26 @@ def test_a_path_opens_with_the_field_that_holds_the_value():
     with pytest.raises(InvalidRequest) as caught:
         typed([{"x": 1}, {}], list[Point], under="points")
     assert caught.value.param == "points[1].x"
+
+
+_JSON = st.recursive(
+    st.text('[]{}"\\a', max_size=4) | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+)
+
+
+@given(value=_JSON, num_around=st.integers(MAX_DEPTH - 8, MAX_DEPTH + 2))
+def test_the_depth_of_json_text_is_that_of_its_value(value, num_around):
+    for number in range(num_around):
+        value = {"k": value, "b": []} if number % 2 else [[], value, "]"]
+    try:
+        check_depth(value, param="deep")
+        is_refused = False
+    except InvalidRequest:
+        is_refused = True
+    assert is_deep(json.dumps(value).encode()) is is_refused
 
 
 def test_depth_is_allowed_up_to_the_limit():

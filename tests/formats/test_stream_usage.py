@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmturn.formats import StreamUsage, upstream_stream_options, wants_usage
+from warmturn.formats import (
+    AnswerUsage,
+    StreamUsage,
+    read_answer_usage,
+    upstream_stream_options,
+    wants_usage,
+)
 
 TEXT = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"Hi \\"usage\\""}}]}\n\n'
 STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}\n\n'
@@ -16,11 +22,11 @@ DONE = b"data: [DONE]\n\n"
 STREAM = TEXT + STOP + USAGE + DONE
 
 
-def passed(stream: bytes, *, shown: bool, cuts: tuple[int, ...] = ()) -> tuple[bytes, StreamUsage]:
+def passed(stream: bytes, *, shown: bool, cuts: tuple[int, ...] = ()) -> tuple[bytes, AnswerUsage]:
     usage = StreamUsage(shown=shown)
     edges = [0, *sorted(cuts), len(stream)]
     parts = [stream[a:b] for a, b in pairwise(edges)]
-    return b"".join(map(usage.feed, parts)) + usage.finish(), usage
+    return b"".join(map(usage.feed, parts)) + usage.finish(), usage.usage
 
 
 def test_the_usage_event_is_read_and_taken_out():
@@ -107,3 +113,57 @@ def test_an_event_without_end_is_not_held_for_ever():
 def test_usage_is_asked_for_on_every_stream_and_on_nothing_else(body, sent, wanted):
     assert upstream_stream_options(body) == sent
     assert wants_usage(body) is wanted
+
+
+RESPONSES = (
+    b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_1"}}\n\n',
+    b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"x"}\n\n',
+    (
+        b'event: response.completed\ndata: {"type":"response.completed","response":{"id":"resp_1",'
+        b'"usage":{"input_tokens":40,"output_tokens":2,"input_tokens_details":{"cached_tokens":32}}}}\n\n'
+    ),
+)
+MESSAGES = (
+    (
+        b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","usage":'
+        b'{"input_tokens":3,"cache_read_input_tokens":32,"cache_creation_input_tokens":5,'
+        b'"output_tokens":1}}}\n\n'
+    ),
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"x"}}\n\n',
+    b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":2}}\n\n',
+)
+
+
+@pytest.mark.parametrize(("events", "name"), [(RESPONSES, "resp_1"), (MESSAGES, "msg_1")])
+def test_streams_of_other_apis_tell_the_same(events, name):
+    stream = b"".join(events)
+    seen, usage = passed(stream, shown=False)
+    assert seen == stream
+    assert usage == AnswerUsage(40, 32, 2, name)
+
+
+def test_a_stream_names_its_answer():
+    assert passed(STREAM, shown=False)[1].response_id == "x"
+
+
+def test_an_answer_in_one_piece_tells_usage_and_name():
+    body = (
+        b'{"id":"cmpl-1","choices":[{"text":"x"}],"usage":{"prompt_tokens":40,'
+        b'"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":32}}}'
+    )
+    assert read_answer_usage(body) == AnswerUsage(40, 32, 2, "cmpl-1")
+    message = (
+        b'{"id":"msg_1","usage":{"input_tokens":8,"cache_read_input_tokens":32,"output_tokens":2}}'
+    )
+    assert read_answer_usage(message) == AnswerUsage(40, 32, 2, "msg_1")
+
+
+def test_the_tail_of_a_long_answer_is_enough_for_its_usage():
+    tail = b'.5,0.25]}],"model":"m","usage":{"prompt_tokens":7,"total_tokens":7}}'
+    assert read_answer_usage(tail, is_tail=True) == AnswerUsage(prompt_tokens=7)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"usage":3}', b'{"id":"\xff"}', b'"usage":'])
+def test_an_answer_that_says_nothing_readable_has_no_usage(body):
+    assert read_answer_usage(body) == AnswerUsage()
+    assert read_answer_usage(body, is_tail=True) == AnswerUsage()

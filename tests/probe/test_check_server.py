@@ -118,6 +118,15 @@ def test_tools_left_out(compare):
     assert found.causes == ("server.tools_not_rendered",)
 
 
+def test_tools_written_with_fields_of_the_servers_own(compare):
+    short = {"type": "function", "function": {"name": "get"}}
+    found = compare(
+        request(user("Hi"), tools=[short]), lambda s: setattr(s, "completes_tools", True)
+    )
+    assert found.causes == ("server.tools_completed",)
+    assert '"description": null' in found.server_at
+
+
 def test_two_habits_at_once_are_both_named(compare):
     def plant(server):
         server.read_reasoning = ()

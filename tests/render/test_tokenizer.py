@@ -1,6 +1,7 @@
 """Encoding and decoding, against the `tokenizers` library on real and on tiny tokenizers."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,15 +106,17 @@ def test_the_bytes_of_tokens_join_to_the_text(name, real_tokenizer):
 def test_a_turn_encodes_only_its_new_segments(real_tokenizer, monkeypatch):
     ours, _ = real_tokenizer("smollm2")
     encoded = []
-    words = ours._words
-    real_encode = words._encode
-    monkeypatch.setattr(words, "_encode", lambda texts: encoded.extend(texts) or real_encode(texts))
+    library = ours._backend
+    monkeypatch.setattr(ours, "_backend", SimpleNamespace(encode=None), raising=True)
+    ours._backend.encode = lambda text, **options: (
+        encoded.append(text) or library.encode(text, **options)
+    )
     history = "<|im_start|>user\nFirst of this test<|im_end|>\n<|im_start|>assistant\n"
     ours.encode(history)
     encoded.clear()
     ours.encode(history + "A reply<|im_end|>\n<|im_start|>user\nSecond<|im_end|>\n")
     (joined,) = encoded
-    assert sorted(joined.split(words._separator)) == [
+    assert sorted(joined.split(ours._splitter.separator)) == [
         " reply",
         "<|im_start|>assistant\nA",
         "<|im_start|>user\nSecond",

@@ -1,5 +1,7 @@
 """Texts encoded word by word, against a plain encode of the whole."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +10,7 @@ from tokenizers import AddedToken
 
 from tests.support.soak import examples
 from warmturn.render import Tokenizer
-from warmturn.render.words import Words
+from warmturn.render.words import Pieces, Words
 
 _PARTS = st.sampled_from(
     ["a", "ab", "abc", " ", "  ", "\n", "\n\n", ".", "é", "e\u0301", "中", "<|sep|>"]
@@ -25,7 +27,7 @@ def library(byte_level):
 def words_of(library):
     """Build `Words` on the library, with a record of what was encoded."""
 
-    def build(**options):
+    def build():
         calls = []
 
         def encode(texts):
@@ -33,7 +35,23 @@ def words_of(library):
             return [np.array(one.ids, np.int32) for one in library.encode_batch(texts)]
 
         separator_id = library.token_to_id("<|sep|>")
-        return Words(encode, separator="<|sep|>", separator_id=separator_id, **options), calls
+        return Words(encode, separator="<|sep|>", separator_id=separator_id), calls
+
+    return build
+
+
+@pytest.fixture
+def pieces_of(library):
+    """Build `Pieces` of words with room for so many, and a record of what was encoded."""
+
+    def build(capacity):
+        calls = []
+
+        def encode(texts):
+            calls.extend(texts)
+            return [np.array(one.ids, np.int32) for one in library.encode_batch(texts)]
+
+        return Pieces(encode, border=re.compile("(?<=[!-~])(?= )"), capacity=capacity), calls
 
     return build
 
@@ -51,6 +69,15 @@ def test_a_word_is_encoded_once(words_of, library):
     assert calls == []
 
 
+def test_of_a_text_in_which_a_clock_moved_only_the_clock_is_encoded(words_of, library):
+    words, calls = words_of()
+    words.encode(["You are kind, always. Now 10:01. Be short."])
+    calls.clear()
+    moved = "You are kind, always. Now 10:02. Be short."
+    assert words.encode([moved])[0].tolist() == library.encode(moved).ids
+    assert calls == [[" 10:02."]]
+
+
 def test_the_answer_is_the_same_where_a_text_has_the_separator_in_it(words_of, library):
     words, calls = words_of()
     text = "abc<|sep|>a ab"
@@ -64,30 +91,6 @@ def test_no_texts_and_empty_texts_have_no_ids(words_of):
     assert words.encode([""])[0].tolist() == []
 
 
-def test_what_is_remembered_is_bounded_and_the_answer_is_not(words_of, library):
-    words, _ = words_of(most_words=8)
-    text = " ".join(f"a{number}" for number in range(50))
-    for _ in range(2):
-        assert words.encode([text])[0].tolist() == library.encode(text).ids
-    for number in range(50):
-        words.encode([f"a{number} b{number}"])
-        assert len(words) <= 8
-    assert words.encode(["a49 b49"])[0].tolist() == library.encode("a49 b49").ids
-
-
-def test_a_word_met_again_outlives_those_that_are_not(words_of):
-    words, calls = words_of(most_words=8)
-    for number in range(20):
-        words.encode([f"abc ab{number}"])
-    assert sum("abc" in joined.split("<|sep|>") for (joined,) in calls) == 1
-
-
-def test_a_text_without_words_is_not_kept(words_of):
-    words, _ = words_of()
-    words.encode(["a" * 1000, "ab"])
-    assert len(words) == 1
-
-
 def test_much_that_is_new_goes_in_batches(words_of, library):
     words, calls = words_of()
     text = " ".join(f"a{number}" for number in range(20_000))
@@ -96,18 +99,41 @@ def test_much_that_is_new_goes_in_batches(words_of, library):
     assert max(map(len, calls[0])) < 4 * 16_384
 
 
+def test_what_is_remembered_is_bounded_and_the_answer_is_not(pieces_of, library):
+    pieces, _ = pieces_of(8)
+    text = " ".join(f"a{number}" for number in range(50))
+    for _ in range(2):
+        assert pieces.encode([text])[0].tolist() == library.encode(text).ids
+    for number in range(50):
+        pieces.encode([f"a{number} b{number}"])
+        assert len(pieces) <= 8
+    assert pieces.encode(["a49 b49"])[0].tolist() == library.encode("a49 b49").ids
+
+
+def test_a_piece_met_again_outlives_those_that_are_not(pieces_of):
+    pieces, calls = pieces_of(8)
+    for number in range(20):
+        pieces.encode([f"abc ab{number}"])
+    assert calls.count("abc") == 1
+
+
+def test_a_long_piece_is_not_kept(pieces_of):
+    pieces, _ = pieces_of(8)
+    pieces.encode(["a" * 1000, "ab"])
+    assert len(pieces) == 1
+
+
 @settings(
     max_examples=examples(300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(texts=st.lists(st.lists(_PARTS, max_size=12).map("".join), max_size=4))
-def test_ids_equal_those_of_the_whole_text(texts, library, words_of):
-    words, _ = words_of(most_words=6)
-    for _ in range(2):
-        assert [ids.tolist() for ids in words.encode(texts)] == [
-            library.encode(text).ids for text in texts
-        ]
+def test_ids_equal_those_of_the_whole_text(texts, library, words_of, pieces_of):
+    words, (pieces, _) = words_of()[0], pieces_of(6)
+    expected = [library.encode(text).ids for text in texts]
+    for encoder in (words, words, pieces, pieces):
+        assert [ids.tolist() for ids in encoder.encode(texts)] == expected
 
 
 def test_a_tokenizer_goes_word_by_word_only_where_it_splits_behind_words(byte_level):

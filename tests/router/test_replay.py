@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.support.tiny_fleet import source
@@ -9,15 +10,18 @@ from warmturn.fleet import LoadView
 from warmturn.router import (
     POLICY_NAMES,
     Candidate,
+    Content,
+    DecisionLogWriter,
     DecisionRecord,
     Linear,
     PrefixHit,
     RoundRobin,
     RoutingRequest,
+    TurnEnd,
     policy_named,
-    read_record,
+    read_decision_log,
     replay,
-    write_record,
+    summary_of,
 )
 
 
@@ -42,10 +46,24 @@ def log(policy, num: int = 12) -> list[DecisionRecord]:
     return records
 
 
+def written(records, chains=None) -> list[bytes]:
+    writer = DecisionLogWriter(key=b"k" * 16)
+    lines = [writer.begin()]
+    for number, record in enumerate(records):
+        lines.append(writer.decision(record, None if chains is None else chains[number]))
+    return b"".join(lines).splitlines(keepends=True)
+
+
+def read(lines) -> list[DecisionRecord]:
+    return [entry[0] for entry in read_decision_log(lines)]
+
+
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_log_written_and_read_gives_every_decision_again(name):
-    records = [read_record(write_record(record)) for record in log(policy_named(name))]
-    assert records == log(policy_named(name))
+    records = read(written(log(policy_named(name))))
+    assert [(r.at_s, r.request, r.candidates) for r in records] == [
+        (r.at_s, r.request, r.candidates) for r in log(policy_named(name))
+    ]
     again = replay(records, policy_named(name))
     assert again.reproduces
     assert again.num_equal == again.num_decisions == 12
@@ -67,13 +85,76 @@ def test_a_decision_changed_in_the_log_is_found():
     assert replay(records, Linear()).differing == (3,)
 
 
-def test_a_record_holds_no_text_and_is_one_line():
-    line = write_record(log(Linear())[5])
-    assert b"\n" not in line
-    assert msgspec.json.decode(line).keys() == {"at_s", "request", "candidates", "decision"}
+def test_the_smallest_change_of_a_reason_is_found_in_a_summary():
+    decision = log(Linear())[3].decision
+    first, *rest = decision.candidates
+    changed = replace(decision, candidates=(replace(first, reason="other"), *rest))
+    assert summary_of(changed) != summary_of(decision) == summary_of(summary_of(decision))
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b'{"at_s": "x"}', b"\xff"])
-def test_a_line_that_is_no_record_is_refused(line):
-    with pytest.raises(InvalidInput, match="decision log"):
-        read_record(line)
+def test_only_what_changed_about_a_candidate_is_written_again():
+    first, *later = (msgspec.json.decode(x) for x in written(log(Linear())) if x[:4] == b'["d"')
+    assert len(first[3][0]) == 1 + 2 * 17
+    # running load, and the three tiers of the hit, which grow; then the session's tokens
+    assert [entry[1::2] for entry in later[0][3]] == [[4, 6, 7, 8, 9], [4, 6], [4, 6]]
+
+
+def chain(*hashes):
+    return np.array(hashes, np.uint64)
+
+
+def contents(*chains) -> list[Content | None]:
+    records = log(Linear(), num=len(chains))
+    lines = written(records, chains)
+    return [entry[1] for entry in read_decision_log(lines)]
+
+
+def test_a_later_turn_names_its_parent_and_only_the_blocks_that_are_new():
+    first, second, third = contents(chain(1, 2), chain(1, 2, 3), chain(1, 9, 8))
+    assert (first.parent, first.num_parent_blocks, len(first.blocks)) == (None, 0, 2)
+    assert (second.parent, second.num_parent_blocks, len(second.blocks)) == (0, 2, 1)
+    assert (third.parent, third.num_parent_blocks, len(third.blocks)) == (None, 0, 3)
+    assert third.blocks[0] == first.blocks[0]
+
+
+def test_prompts_without_a_full_block_have_no_parent():
+    none, empty, one, again = contents(None, chain(), chain(5), chain(5))
+    assert none is None
+    assert (empty.parent, empty.blocks, one.parent) == (None, (), None)
+    assert (again.parent, again.num_parent_blocks, again.blocks) == (2, 1, ())
+
+
+def test_block_hashes_cannot_be_compared_without_the_writers_key():
+    one = DecisionLogWriter(key=b"a").decision(log(Linear())[0], chain(7))
+    two = DecisionLogWriter(key=b"b").decision(log(Linear())[0], chain(7))
+    assert one != two
+    assert DecisionLogWriter(key=b"a").decision(log(Linear())[0], chain(7)) == one
+
+
+def test_ends_of_turns_come_back():
+    end = TurnEnd(3, prompt_tokens=10, cached_tokens=None, completion_tokens=2, ttft_s=0.25)
+    writer = DecisionLogWriter(key=b"k")
+    assert list(read_decision_log([writer.begin(), writer.end(end)])) == [end]
+
+
+def test_each_file_can_be_read_by_itself():
+    writer = DecisionLogWriter(key=b"k")
+    first, second = log(Linear(), num=2)
+    writer.begin()
+    writer.decision(first)
+    lines = (writer.begin() + writer.decision(second)).splitlines(keepends=True)
+    assert read(lines)[0].candidates == second.candidates
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b'["d", 1]', b"\xff", b'["s", 5, "a", 0]', b'["d",1,[],[[9]],[],null]']
+)
+def test_a_line_that_is_no_record_is_refused_with_its_number(line):
+    lines = [DecisionLogWriter(key=b"k").begin(), line]
+    with pytest.raises(InvalidInput, match="line 2 of the decision log"):
+        list(read_decision_log(lines))
+
+
+def test_another_file_is_refused_at_its_first_line():
+    with pytest.raises(InvalidInput, match="line 1 of the decision log"):
+        list(read_decision_log([b'{"messages": []}']))

@@ -23,6 +23,7 @@ class PlantedServer:
         self.parses_arguments = True
         self.reads_kwargs = True
         self.prints_tools = True
+        self.completes_tools = False
         self.prefix_ids: list[int] = []
         self.bodies: list[dict] = []
         self._path = path
@@ -34,7 +35,7 @@ class PlantedServer:
         text = self.template.render(
             [self._read(message) for message in body["messages"]],
             now=NOW,
-            tools=body.get("tools") if self.prints_tools else None,
+            tools=self._tools(body) if self.prints_tools else None,
             **(body.get("chat_template_kwargs", {}) if self.reads_kwargs else {}),
         )
         if self._path == "/apply-template":
@@ -42,6 +43,16 @@ class PlantedServer:
         ids = [*self.prefix_ids, *self.tokenizer.encode(text).tolist()]
         key = "tokens" if self._path == "/tokenize" else "token_ids"
         return JSONResponse({key: ids, "count": len(ids)})
+
+    def _tools(self, body: dict) -> list[dict] | None:
+        tools = body.get("tools")
+        if not self.completes_tools or tools is None:
+            return tools
+        names = ("name", "description", "parameters")
+        return [
+            {"type": "function", "function": {name: tool["function"].get(name) for name in names}}
+            for tool in tools
+        ]
 
     def _read(self, message: dict) -> dict:
         fields = ("reasoning", "reasoning_content", "thinking")

@@ -18,7 +18,8 @@ BLOCK_BYTES = BLOCK * 8
 
 
 class PlainStores:
-    """Every tier as a dictionary. `spoil(order, key)` may return another outcome than OK."""
+    """Every tier as a dictionary. `spoil(order, key)` may return another outcome than OK: what has
+    come to the host by then is rubbish."""
 
     def __init__(self, memory, shared=None):
         self.memory = memory  # [num_blocks, BLOCK] int64
@@ -44,8 +45,8 @@ class PlainStores:
                 return Outcome.WRONG
             self._write(order, i, key, found[1])
             return Outcome.OK
-        if order.target != TierName.DEVICE:  # half a block arrived before it went wrong
-            self._write(order, i, b"?" * 32, np.full(BLOCK, -7))
+        if order.target == TierName.HOST:  # half a block arrived before it went wrong
+            self._write(order, i, key, np.full(BLOCK, -7))
         return spoilt
 
     def _read(self, order, i, key):
@@ -59,8 +60,7 @@ class PlainStores:
         if order.target == TierName.DEVICE:
             self.memory[order.to_slots[i]] = data
         elif order.target == TierName.SHARED:
-            if key in order.keys:
-                self.shared[key] = (key, data)
+            self.shared[key] = (key, data)
         else:
             self.places[order.target][order.to_slots[i]] = (key, data)
 
@@ -148,9 +148,9 @@ class TieredRun:
         """Move everything at once whenever there is something to move, until all is done."""
         for _ in range(5000):
             self.settle()
-            if self.step() is None and not self.pending and not self.replica.num_waiting:
-                if not self.replica.num_running:
-                    return self
+            left = self.replica.num_waiting + self.replica.num_running
+            if self.step() is None and not self.pending and not left:
+                return self
             self.clock += 0.001
         raise AssertionError("the replica never came to rest")
 

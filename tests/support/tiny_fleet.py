@@ -1,23 +1,13 @@
 """A fleet in memory: events of pools, sessions that talk, and a gateway's account of them."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from warmturn.cache.events import BlockStored, encode_batch
-from warmturn.fleet import (
-    ApproximateSource,
-    FleetIndex,
-    IndexScope,
-    LoadView,
-    SmoothedLoad,
-    SourceId,
-    index_chain,
-)
-from warmturn.router import Candidate, Policy, RoutingRequest, hit_of
-from warmturn.session.bindings import Bindings
+from warmturn.fleet import Beliefs, IndexScope, PromptBlocks, SourceId, index_chain
+from warmturn.router import Dispatcher, Placement, Policy, PromptHits
 from warmturn.types import ReplicaId
 
 BLOCK_SIZE = 16
@@ -39,76 +29,54 @@ def chain(tokens, *, size=4, **scope):
     return index_chain(np.array(tokens, np.int32), IndexScope(**scope), block_size=size)
 
 
-@dataclass
 class Gateway:
-    """One gateway without events: it knows where it sent what, and nothing else."""
+    """One gateway over replicas without events: the dispatcher, and beliefs by what was routed."""
 
-    policy: Policy
-    names: list[str]
-    capacity_blocks: int = 4096
-    index: FleetIndex = field(default_factory=FleetIndex)
-    bindings: Bindings = field(default_factory=Bindings)
-    requests: Counter = field(default_factory=Counter)
-    turns: defaultdict = field(default_factory=lambda: defaultdict(list))
-    prefilled_tokens: int = 0
+    def __init__(self, policy: Policy, names: list[str], *, capacity_blocks: int = 4096, **options):
+        self.names = names
+        self.dispatcher = Dispatcher(policy, **options)
+        self.beliefs = Beliefs()
+        self.requests: Counter[str] = Counter()
+        self.turns: defaultdict[str, list[str]] = defaultdict(list)
+        self.prefilled_tokens = 0
+        for name in names:
+            self.add(name, capacity_blocks=capacity_blocks)
 
-    def __post_init__(self) -> None:
-        self.held = {}
-        self.loads = {name: SmoothedLoad(now=0.0) for name in self.names}
-        self.running = Counter()
-        for name in self.names:
-            self.held[name] = ApproximateSource(
-                source(name), self.index, num_blocks=self.capacity_blocks, block_size=BLOCK_SIZE
-            )
+    def add(self, name: str, *, capacity_blocks: int = 4096, now: float = 0.0) -> None:
+        tokens = capacity_blocks * BLOCK_SIZE
+        self.dispatcher.add_source(source(name), capacity_tokens=tokens, now=now)
+        self.beliefs.add_source(
+            source(name), announces=False, block_size=BLOCK_SIZE, capacity_tokens=tokens
+        )
 
-    def candidates(self, prompt, *, now: float) -> list[Candidate]:
-        matches = self.index.match(prompt)
-        num_tokens = len(prompt) * BLOCK_SIZE
-        return [
-            Candidate(
-                source(name),
-                capacity_tokens=self.capacity_blocks * BLOCK_SIZE,
-                load=LoadView(
-                    num_running=self.running[name],
-                    smoothed_requests=self.loads[name].mean(now=now),
-                    session_tokens=self.bindings.session_tokens(ReplicaId(name), 0),
-                ),
-                hit=hit_of(
-                    matches.of(source(name)), block_size=BLOCK_SIZE, prompt_tokens=num_tokens
-                ),
-            )
-            for name in self.names
-        ]
-
-    def send(
-        self, session: str, tokens, *, now: float, turn: int = 0, turns_left: float = 4.0
-    ) -> str:
-        prompt = chain(tokens, size=BLOCK_SIZE)
-        binding = self.bindings.get(session, now=now)
-        request = RoutingRequest(
-            session=session,
+    def place(self, session: str, tokens, *, now: float, turn: int = 0) -> Placement:
+        """Send one turn; it runs until `end`."""
+        blocks = PromptBlocks(len(tokens), {BLOCK_SIZE: chain(tokens, size=BLOCK_SIZE)})
+        placement = self.dispatcher.place(
+            session,
             prompt_tokens=len(tokens),
             number=self.requests.total(),
-            last_source=None if binding is None else source(binding.replica),
-            turns_left=turns_left,
             is_first_turn=turn == 0,
+            belief=PromptHits(self.beliefs.matches(blocks, now=now), len(tokens)),
+            now=now,
         )
-        decision = self.policy.choose(request, self.candidates(prompt, now=now), now)
-        name = decision.source.replica
-        self.held[name].routed(prompt, now=now)
-        self.bindings.bind(session, name, 0, num_tokens=len(tokens), now=now)
+        self.dispatcher.sent(placement, now)
+        self.beliefs.routed(placement.source, blocks, now=now)
+        name = str(placement.source.replica)
         self.requests[name] += 1
         self.turns[session].append(name)
-        self.prefilled_tokens += len(tokens) - decision.predicted_tokens
-        return name
+        self.prefilled_tokens += len(tokens) - placement.predicted_tokens
+        return placement
 
-    def begin(self, name: str, *, now: float) -> None:
-        self.running[name] += 1
-        self.loads[name].set_level(self.running[name], now=now)
+    def end(self, placement: Placement, *, now: float) -> None:
+        """The answer is over, and as many tokens were cached as expected."""
+        self.dispatcher.ended(placement, now, cached_tokens=placement.believed_tokens)
 
-    def end(self, name: str, *, now: float) -> None:
-        self.running[name] -= 1
-        self.loads[name].set_level(self.running[name], now=now)
+    def send(self, session: str, tokens, *, now: float, turn: int = 0, took_s: float = 0.1) -> str:
+        """Send one turn and let it end; returns where it went."""
+        placement = self.place(session, tokens, now=now, turn=turn)
+        self.end(placement, now=now + took_s)
+        return self.turns[session][-1]
 
     def kept_share(self) -> float:
         pairs = [p for turns in self.turns.values() for p in pairwise(turns)]
@@ -116,9 +84,14 @@ class Gateway:
 
     def imbalance(self) -> tuple[float, float]:
         """Busiest over mean, in requests and in session tokens."""
-        tokens = [self.bindings.session_tokens(ReplicaId(name), 0) for name in self.names]
+        held = self.dispatcher.bindings.session_tokens
+        tokens = [held(ReplicaId(name), 0) for name in self.names]
         counts = [self.requests[name] for name in self.names]
         return tuple(max(each) / (sum(each) / len(each)) for each in (counts, tokens))
+
+    def check(self) -> None:
+        self.dispatcher.check()
+        self.beliefs.check()
 
 
 def conversation(number: int, turn: int, *, shared_tokens: int = 480, turn_tokens: int = 160):

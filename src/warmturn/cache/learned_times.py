@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["LearnedTime", "PrefillTime", "TransferTime"]
 
@@ -17,6 +19,10 @@ _FORGET_S = 60.0
 never be asked again and never be found fast again."""
 
 
+Rates: TypeAlias = npt.NDArray[np.float64]
+"""Seconds per unit of each feature."""
+
+
 class LearnedTime:
     """Seconds as a sum of features times rates: least squares on relative errors, fading.
 
@@ -26,7 +32,7 @@ class LearnedTime:
     def __init__(self, assumed: tuple[float, ...], units: tuple[float, ...]) -> None:
         """`assumed` are rates before the first observation, `units` typical feature values."""
         self._units = np.array(units)
-        self._assumed = np.array(assumed) * self._units
+        self._assumed: Rates = np.array(assumed, np.float64) * self._units
         self._floor = 1e-3 * self._assumed
         self._moments = np.zeros((len(units), len(units)))
         self._products = np.zeros(len(units))
@@ -52,11 +58,12 @@ class LearnedTime:
         """Return the rate of each feature."""
         return tuple((self._blended(now) / self._units).tolist())
 
-    def _blended(self, now: float) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    def _blended(self, now: float) -> Rates:
         if self._observed_s is None:
             return self._assumed
         fresh = 0.5 ** (max(now - self._observed_s, 0.0) / _FORGET_S)
-        return fresh * self._rates + (1 - fresh) * self._assumed
+        blended: Rates = fresh * self._rates + (1 - fresh) * self._assumed
+        return blended
 
     def _solve(self) -> None:
         """Draw the solution a little towards the assumption, then clip it.

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from warmturn.check.fixes import fixes_for
 from warmturn.check.lineage import Lineage, Node, Placement
@@ -163,9 +164,8 @@ class Checker:
         renderer = self._renderer_of(later)
         sides = [self._rendered(request, renderer) for request in (earlier, later)]
         nodes = [_lone_node(request) for request in (earlier, later)]
-        blank = _blank_turn(Placement(nodes[1], nodes[0], "turn", None))
-        blank = replace(blank, prompt_chars=len(sides[1].text))
-        turn = self._compared(blank, sides[0], sides[1], renderer)
+        placed = Placement(nodes[1], nodes[0], "turn", None)
+        turn = self._compared(placed, sides[0], sides[1], renderer)
         if nodes[0].scope == nodes[1].scope:
             return judged(turn, is_planned=False, settings=self.settings)
         return replace(turn, verdict="not-comparable", level=None, cause=_SWITCH, findings=())
@@ -180,28 +180,31 @@ class Checker:
         return totals.report(conversations)
 
     def _checked(self, placed: Placement[Rendered]) -> TurnCheck:
-        turn = _blank_turn(placed)
         renderer = self._renderer_of(placed.node.request)
         try:
             later = self._rendered(placed.node.request, renderer)
         except WarmturnError as error:
-            return replace(turn, notes=(f"not rendered: {error}",))
+            return _turn(placed, notes=(f"not rendered: {error}",))
         placed.node.payload = later
-        turn = replace(turn, prompt_chars=len(later.text))
         if placed.relation == "other-model":
-            return _switched(turn, placed)
+            return _switched(placed, later)
         earlier = None if placed.parent is None else placed.parent.payload
         if earlier is None:
-            return replace(turn, latent=latent_causes_of(later.prompt))
-        return self._compared(turn, earlier, later, renderer)
+            latent = latent_causes_of(later.prompt)
+            return _turn(placed, prompt_chars=len(later.text), latent=latent)
+        return self._compared(placed, earlier, later, renderer)
 
     def _compared(
-        self, turn: TurnCheck, earlier: Rendered, later: Rendered, renderer: PromptRenderer
+        self,
+        placed: Placement[Rendered],
+        earlier: Rendered,
+        later: Rendered,
+        renderer: PromptRenderer,
     ) -> TurnCheck:
         has_messages = later.request.messages is not None and earlier.request.messages is not None
         found = (compare if has_messages else compare_logged)(earlier, later, renderer)
-        return replace(
-            turn,
+        return _turn(
+            placed,
             verdict="break" if found.is_broken else "append-only",
             level=found.level,
             cause=found.cause,
@@ -210,6 +213,7 @@ class Checker:
             token_finding=found.token_finding,
             evidence=found.pair.generated.evidence,
             earlier_prompt_chars=len(earlier.text),
+            prompt_chars=len(later.text),
             cached_chars=len(found.pair.cached_text),
             shared_chars=found.pair.shared,
             are_messages_append_only=(
@@ -219,22 +223,22 @@ class Checker:
             latent=() if found.is_broken else found.latent,
             notes=found.notes,
             cost=_cost(found.counts, self.settings),
-            fixes=self._fixes(found, turn),
+            fixes=self._fixes(found, placed.node),
         )
 
     def _rendered(self, request: LoggedRequest, renderer: PromptRenderer) -> Rendered:
         prepare = rendered if request.messages is not None else as_logged
         return prepare(request, renderer, self._tokenizer)
 
-    def _fixes(self, found: Comparison, turn: TurnCheck) -> tuple[Fix, ...]:
+    def _fixes(self, found: Comparison, node: Node[Rendered]) -> tuple[Fix, ...]:
         fixes: list[Fix] = []
         for step in found.steps if self.settings.proves_fixes else ():
-            if self._proofs.are_due(step.finding.cause, turn.number):
+            if self._proofs.are_due(step.finding.cause, node.number):
                 fixes += fixes_for(
                     found.pair,
                     step,
                     is_only=len(found.steps) == 1,
-                    turn=turn.turn,
+                    turn=node.turn,
                     tokenizer=self._tokenizer,
                     max_model_tokens=self.settings.max_model_tokens,
                 )
@@ -281,39 +285,41 @@ def _lone_node(request: LoggedRequest) -> Node[Rendered]:
     return Lineage[Rendered]().place(request).node
 
 
-def _blank_turn(placed: Placement[Rendered]) -> TurnCheck:
-    return TurnCheck(
-        request_id=_request_id(placed.node),
-        parent_id=None if placed.parent is None else _request_id(placed.parent),
-        number=placed.node.number,
-        parent_number=None if placed.parent is None else placed.parent.number,
-        source=placed.node.request.source,
-        line=placed.node.request.line,
-        turn=placed.node.turn,
-        relation=placed.relation,
-        verdict="append-only",
-        level=None,
-        cause="none",
-        blame="nobody",
-        are_messages_append_only=None if placed.node.request.messages is None else True,
-    )
+def _turn(placed: Placement[Rendered], **found: Any) -> TurnCheck:
+    """Return the turn with what was found; without anything it is clean."""
+    place: dict[str, Any] = {
+        "request_id": _request_id(placed.node),
+        "parent_id": None if placed.parent is None else _request_id(placed.parent),
+        "number": placed.node.number,
+        "parent_number": None if placed.parent is None else placed.parent.number,
+        "source": placed.node.request.source,
+        "line": placed.node.request.line,
+        "turn": placed.node.turn,
+        "relation": placed.relation,
+        "verdict": "append-only",
+        "level": None,
+        "cause": "none",
+        "blame": "nobody",
+        "are_messages_append_only": None if placed.node.request.messages is None else True,
+    }
+    return TurnCheck(**(place | found))
 
 
 def _request_id(node: Node[Rendered]) -> str:
     return node.request.request_id or f"{node.request.source}:{node.request.line}"
 
 
-def _switched(turn: TurnCheck, placed: Placement[Rendered]) -> TurnCheck:
+def _switched(placed: Placement[Rendered], later: Rendered) -> TurnCheck:
     """The same conversation on another model: nothing can be reused, and nothing is compared."""
     old, new = placed.derived_from, placed.node
-    if old is None:
-        return turn
+    assert old is not None
     is_rebuilt = old.orders != new.orders
     note = f"went from {_scope_shown(old)} to {_scope_shown(new)}, after {_request_id(old)}"
     if is_rebuilt:
         note += f"; the system text {old.orders[:80]!r} became {new.orders[:80]!r}"
-    return replace(
-        turn,
+    return _turn(
+        placed,
+        prompt_chars=len(later.text),
         verdict="not-comparable",
         cause=SWITCH_REBUILT if is_rebuilt else _SWITCH,
         blame="client",

@@ -96,7 +96,7 @@ def same_json(left: Any, right: Any) -> bool:
 
 def same_text(left: Any, right: Any) -> bool:
     """Say whether two values are the same JSON text, order of keys included."""
-    return left is right or json.dumps(left) == json.dumps(right)
+    return left is right or (left == right and json.dumps(left) == json.dumps(right))
 
 
 def is_similar(left: str, right: str, *, share: float = _SIMILAR_SHARE) -> bool:

@@ -137,7 +137,7 @@ class PromptRenderer:
         return template.render(
             self._prepared(prompt.messages, template, parses_arguments=parses_arguments),
             now=prompt.now,
-            tools=list(map(_plain_tool, prompt.tools)) if prompt.tools else None,
+            tools=_plain_tools(prompt.tools) if prompt.tools else None,
             add_generation_prompt=add_generation_prompt,
             **(self._kwargs | kwargs),
         )
@@ -150,7 +150,11 @@ class PromptRenderer:
         else:
             wants_parts = getattr(template, "content_format", "string") == "openai"
             form = _Form(parses_arguments, wants_parts=wants_parts)
-        return [_in_form(message, form) for message in messages]
+        known = [m.forms.get(form) if type(m) is SharedMessage else None for m in messages]
+        return [
+            _in_form(message, form) if found is None else found
+            for message, found in zip(messages, known, strict=True)
+        ]
 
 
 class _Form(NamedTuple):
@@ -177,6 +181,14 @@ def _made(message: Message, form: _Form) -> Message:
     if form.wants_parts is None:
         return {k: v for k, v in message.items() if k not in form.unread}
     return _served(message, wants_parts=form.wants_parts)
+
+
+def _plain_tools(tools: Sequence[Message]) -> list[Message]:
+    known = [tool.forms.get(None) if type(tool) is SharedMessage else None for tool in tools]
+    return [
+        _plain_tool(tool) if found is None else found
+        for tool, found in zip(tools, known, strict=True)
+    ]
 
 
 def _plain_tool(tool: Message) -> Message:

@@ -1,8 +1,10 @@
 """Several processes that check one log, forked from this one so that nothing is loaded twice."""
 
+import gc
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 __all__ = ["check_log"]
+
+_NEW_OBJECTS = 50_000
+"""Made between two looks for garbage: some ten requests; the interpreter's own is 700."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +42,31 @@ def check_log(
     Raises `InvalidInput` for what cannot be read.
     """
     count = num_shards(source, jobs)
-    if count == 1:
-        items = source.read(progress_console())
-        readings = [read_shard(items, rendering, settings, Shard(), Spool())]
-    else:
-        readings = _readings(source, rendering, settings, count)
-    # Every process has read every line: one of them counts those that are bad.
-    return in_order(readings), readings[0].bad
+    with _seldom_collected():
+        if count == 1:
+            items = source.read(progress_console())
+            readings = [read_shard(items, rendering, settings, Shard(), Spool())]
+        else:
+            readings = _readings(source, rendering, settings, count)
+        # Every process has read every line: one of them counts those that are bad.
+        return in_order(readings), readings[0].bad
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for cycles of garbage seldom: there are few, and a request is thousands of objects.
+
+    A quarter of the time goes otherwise. What is there already is left alone, so that a process
+    forked from this one need not copy it either.
+    """
+    usual = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
 
 
 def _readings(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
+from pathlib import Path
 
 from warmturn.check import Checker, CheckReport, ConversationCheck, Settings
 from warmturn.check.summary import EndedThread, ThreadOrder, Totals, last_proofs
@@ -69,13 +70,18 @@ class Reading:
 
 
 def num_shards(source: LogSource, jobs: int | None) -> int:
-    """Return how many processes to use: `jobs`, else the cores for a large log with ids."""
+    """Return how many processes to use: `jobs`, else the cores for a large log with ids.
+
+    Where others keep all cores busy it is one: several do the same reading for a share of the time.
+    """
     if jobs == 1 or not source.is_files or not _can_fork():
         return 1
     if jobs is not None:
         return jobs
-    is_worth_it = source.num_bytes >= _LARGE_BYTES and source.has_conversation_ids()
-    return min(_MOST_SHARDS, _num_cores()) if is_worth_it else 1
+    num_cores = _num_cores()
+    if source.num_bytes < _LARGE_BYTES or _num_others_running() >= num_cores:
+        return 1
+    return min(_MOST_SHARDS, num_cores) if source.has_conversation_ids() else 1
 
 
 def read_shard(
@@ -104,17 +110,26 @@ def read_shard(
 
 def in_order(readings: list[Reading]) -> CheckReport:
     """Return the report on all shards together; its conversations lie on disk."""
-    order = ThreadOrder(last_proofs(reading.proofs for reading in readings))
-    totals, conversations = Totals(), Spool[ConversationCheck]()
-    for thread in _merged(readings):
-        conversation = order.place(thread)
+    conversations = _InOrder(readings)
+    totals = Totals()
+    for conversation in conversations:
         totals.add(conversation)
-        conversations.add(conversation, number=conversation.thread)
     return totals.report(conversations)
 
 
-def _merged(readings: list[Reading]) -> Iterator[EndedThread]:
-    return merge(*(reading.threads for reading in readings), key=lambda thread: thread.number)
+class _InOrder:
+    """The conversations of several readings, put in the order of the log each time they are read."""
+
+    def __init__(self, readings: list[Reading]) -> None:
+        self._spools = [reading.threads for reading in readings]
+        self._last_proof_of = last_proofs(reading.proofs for reading in readings)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._spools))
+
+    def __iter__(self) -> Iterator[ConversationCheck]:
+        order = ThreadOrder(self._last_proof_of)
+        return map(order.place, merge(*self._spools, key=lambda thread: thread.number))
 
 
 def _can_fork() -> bool:
@@ -124,3 +139,9 @@ def _can_fork() -> bool:
 
 def _num_cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def _num_others_running() -> int:
+    """Return how many threads of others run, or wait for a core, at this moment."""
+    running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
+    return int(running) - 1

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-import os
-import signal
-import sys
-import threading
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from warmturn.cli.model import DEFAULT_MODEL
 from warmturn.cli.output import check_json_target, write_json
+from warmturn.cli.stopping import stop_when_stdin_ends
 from warmturn.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from warmturn.engine.tiering import TierOptions
 
 __all__ = ["engine"]
 
@@ -64,6 +64,16 @@ def engine(
         str | None, typer.Option(help="Answer replay requests on this ZMQ endpoint.")
     ] = None,
     kv_events_topic: Annotated[str, typer.Option(help="ZMQ topic of the events.")] = "",
+    host_tier: Annotated[
+        str | None, typer.Option(help="Keep blocks in host memory too: SIZE, such as 2GiB.")
+    ] = None,
+    disk_tier: Annotated[
+        str | None, typer.Option(help="Keep blocks on a local disk too: PATH:SIZE.")
+    ] = None,
+    shared_tier: Annotated[
+        str | None,
+        typer.Option(help="Share blocks with other engines: redis://HOST, unix://SOCKET, file://."),
+    ] = None,
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.")
     ] = False,
@@ -74,11 +84,11 @@ def engine(
 ) -> None:
     """Run one embedded engine with an OpenAI-compatible server.
 
-    JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes.
+    JSON keys: url, model, pid, dtype, num_blocks, block_size, max_model_len, pool_bytes, tiers.
     """
     check_json_target(json_file)
     if stop_with_stdin:
-        threading.Thread(target=_stop_with_stdin, daemon=True).start()
+        stop_when_stdin_ends()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         from warmturn.engine.assembly import EngineOptions, EngineServer
@@ -88,6 +98,7 @@ def engine(
         what = f"the embedded engine ({error.name} is not installed)"
         raise MissingExtra(what, extra="engine") from error
 
+    tiers = _tier_options(host_tier, disk_tier, shared_tier)
     listener = listening_socket(host, port)
     model_dir = resolve_model(model)
     server = EngineServer(
@@ -108,17 +119,25 @@ def engine(
             kv_events=kv_events,
             kv_events_replay=kv_events_replay,
             kv_events_topic=kv_events_topic,
+            tiers=tiers,
         )
     )
     facts = {"url": url_of(listener), **server.facts}
     asyncio.run(server.serve(listener, on_ready=lambda: _announce(facts, json_file)))
 
 
-def _stop_with_stdin() -> None:
-    """Stop when whoever holds the other end of the pipe is gone, however it went."""
-    while sys.stdin.buffer.read(4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def _tier_options(host: str | None, disk: str | None, shared: str | None) -> "TierOptions":
+    """Read the tiers' options, before anything is loaded. Raises `InvalidInput`."""
+    from warmturn.engine.tiering import TierOptions
+    from warmturn.stores.opening import check_shared_url, disk_spec, size_in_bytes
+
+    if shared is not None:
+        check_shared_url(shared)
+    return TierOptions(
+        host_bytes=None if host is None else size_in_bytes(host, option="--host-tier"),
+        disk=None if disk is None else disk_spec(disk),
+        shared_url=shared,
+    )
 
 
 def _announce(facts: dict[str, Any], json_file: str | None) -> None:

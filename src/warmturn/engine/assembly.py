@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from warmturn.engine.metrics import EngineMetrics
 from warmturn.engine.model_config import ModelConfig
 from warmturn.engine.publisher import EventPublisher
 from warmturn.engine.server import create_app
+from warmturn.engine.tiering import Tiering, TierOptions, device_memory, fingerprint_of
 from warmturn.errors import InvalidInput
 from warmturn.render.renderer import Renderer
 from warmturn.replica.replica import Replica
@@ -55,6 +56,7 @@ class EngineOptions:
     kv_events: str | None
     kv_events_replay: str | None
     kv_events_topic: str
+    tiers: TierOptions = field(default_factory=TierOptions)
 
 
 class EngineServer:
@@ -76,6 +78,7 @@ class EngineServer:
         config = self._executor.config
         self._renderer = Renderer.from_directory(options.model_dir)
         _check_vocabulary(self._renderer, config, options.model_dir)
+        self._tiering = self._open_tiers()
         self._replica = Replica(
             Pool(options.num_blocks, options.block_size),
             scheme=scheme,
@@ -87,6 +90,7 @@ class EngineServer:
             max_running=options.max_running,
             prefix_caching=options.prefix_caching,
             announce=options.kv_events is not None,
+            tiers=None if self._tiering is None else self._tiering.manager,
         )
         self._publisher = self._start_publisher()
         self._metrics = EngineMetrics(
@@ -103,7 +107,10 @@ class EngineServer:
             eos_token_ids=frozenset(config.eos_token_ids),
             observer=self._metrics,
             publish=None if self._publisher is None else self._publisher.publish,
+            start_mover=None if self._tiering is None else self._tiering.start_mover,
         )
+        if self._tiering is not None:
+            self._metrics.watch_tiers(self._tiering.manager)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -117,7 +124,27 @@ class EngineServer:
             "block_size": self._options.block_size,
             "max_model_len": self._replica.max_model_len,
             "pool_bytes": memory.numel() * memory.element_size(),
+            "tiers": {} if self._tiering is None else self._tiering.facts,
         }
+
+    def _open_tiers(self) -> Tiering | None:
+        options, memory = self._options, self._executor.kv.tensor
+        if not options.tiers.is_any:
+            return None
+        if not options.prefix_caching:
+            raise InvalidInput(
+                "tiers hold reusable blocks, and --no-prefix-caching reuses none; drop one of them"
+            )
+        fingerprint = fingerprint_of(
+            options.model_dir,
+            self._executor.config,
+            model_name=options.model_name,
+            dtype=self._executor.dtype,
+            block_size=options.block_size,
+            hash_scheme=options.hash_scheme,
+        )
+        block_bytes = memory[0].numel() * memory.element_size()
+        return Tiering(options.tiers, device_memory(memory), fingerprint, block_bytes)
 
     async def serve(self, listener: socket.socket, *, on_ready: Callable[[], None]) -> None:
         """Answer requests on `listener` until told to stop (SIGINT, SIGTERM); then return.

@@ -9,13 +9,15 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from warmturn.cache.events import AllBlocksCleared, CacheEvent
+from warmturn.cache.events import AllBlocksCleared, CacheEvent, TierBlocksCleared
+from warmturn.cache.transfers import Done, Order
 from warmturn.engine.api import (
     Choice,
     EngineRequest,
@@ -29,9 +31,9 @@ from warmturn.metrics import TurnMetrics
 from warmturn.replica.replica import Progress, Replica, StepReport
 from warmturn.replica.sequence import Submission
 from warmturn.replica.step import Sampled, Step
-from warmturn.types import RequestId
+from warmturn.types import HashWords, RequestId
 
-__all__ = ["Engine", "EngineObserver", "StepExecutor"]
+__all__ = ["Engine", "EngineObserver", "StepExecutor", "TierMover"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,11 @@ Times: TypeAlias = npt.NDArray[np.float64]
 
 IDLE_CHECK_S = 1.0
 """Invariants are checked once each time the engine has idled this long."""
+TIER_POLL_S = 0.005
+"""While blocks are on their way and nothing can be computed: how often it is asked whether they
+are late. When they arrive the loop is woken at once."""
+RESET_WAIT_S = 2.0
+"""How long emptying the cache waits for blocks that are being copied; a copy takes milliseconds."""
 CHECKED_BLOCKS = 4096
 """Pools up to this size are checked when idle: about 0.1 s; larger ones would hold requests up."""
 
@@ -59,8 +66,10 @@ class StepExecutor(Protocol):
 class EngineObserver(Protocol):
     """What is told of steps and turns; the real one is `engine.metrics.EngineMetrics`."""
 
-    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Take note of a request's first admission."""
+    def admitted(
+        self, prompt_tokens: int, cached_tokens: int, loaded_tokens: Mapping[str, int]
+    ) -> None:
+        """Take note of a request's first admission; `loaded_tokens` by tier are in `cached_tokens`."""
         ...
 
     def finished(self, turn: TurnMetrics, finish_reason: FinishReason) -> None:
@@ -77,6 +86,18 @@ class EngineObserver(Protocol):
 
     def evicted(self, lifetime_s: Times, idle_s: Times, reuse_gap_s: Times) -> None:
         """Take note of evicted and reused blocks; see `PoolChanges`."""
+        ...
+
+
+class TierMover(Protocol):
+    """What carries out the replica's orders; the real one is `stores.mover.Mover`."""
+
+    def submit(self, orders: Sequence[Order]) -> None:
+        """Begin to carry orders out; returns at once."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was begun and let go of all stores."""
         ...
 
 
@@ -112,9 +133,14 @@ class Engine:
         eos_token_ids: frozenset[int],
         observer: EngineObserver,
         publish: Callable[[Sequence[CacheEvent]], None] | None = None,
+        start_mover: Callable[[Callable[[Done], None]], TierMover] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`publish` gets the KV events of each step when the replica announces them."""
+        """`publish` gets the KV events of each step when the replica announces them.
+
+        `start_mover` is needed where the replica has tiers: called with a function that takes ends
+        of orders from any thread.
+        """
         self.max_model_len = replica.max_model_len
         self._replica = replica
         self._executor = executor
@@ -122,18 +148,23 @@ class Engine:
         self._observer = observer
         self._publish = publish
         self._clock = clock
+        self._start_mover = start_mover
+        self._mover: TierMover | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="executor")
         self._generations: dict[RequestId, _Generation] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
         self.failure: EngineFailure | PeerError | None = None  # set once the engine has ended
 
     # --- life ---
 
     async def start(self) -> None:
         """Warm the executor up, then begin to run steps on the running event loop."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._executor.warm_up)
+        if self._start_mover is not None:
+            self._mover = self._start_mover(self._from_any_thread)
         self._task = asyncio.create_task(self._run(), name="engine-loop")
 
     async def stop(self) -> None:
@@ -145,6 +176,9 @@ class Engine:
             await asyncio.wait([self._task])
         self._end(PeerError("the engine is shutting down; send the request again later"))
         self._thread.shutdown()
+        if self._mover is not None:
+            mover, self._mover = self._mover, None
+            await asyncio.to_thread(mover.close)
 
     # --- TokenEngine ---
 
@@ -166,6 +200,7 @@ class Engine:
             salt=request.cache_salt,
         )
         self._replica.submit(submission, now=self._clock())
+        self._move()
         self._generations[request.request_id] = generation
         self._wake.set()
         try:
@@ -179,12 +214,26 @@ class Engine:
         finally:
             self._abandon(request.request_id)
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached content; False (and nothing changes) while requests hold blocks."""
-        cleared = self._replica.reset_prefix_cache()
-        if cleared and self._publish is not None:
-            self._publish([AllBlocksCleared()])
+    async def reset_prefix_cache(self, *, with_tiers: bool = False) -> bool:
+        """Forget all cached content; False (and nothing changes) while requests hold blocks.
+
+        `with_tiers`: what lies on the host and on disk too; a shared store is not ours to empty.
+        """
+        for _ in range(round(RESET_WAIT_S / TIER_POLL_S)):
+            if self._generations or not self._replica.waits_for_tiers:
+                break
+            await asyncio.sleep(TIER_POLL_S)
+        cleared = self._replica.reset_prefix_cache(with_tiers=with_tiers)
+        if cleared:
+            only_device = self._mover is not None and not with_tiers
+            self._announce([TierBlocksCleared("GPU") if only_device else AllBlocksCleared()])
         return cleared
+
+    def prefetch(self, words: HashWords) -> int:
+        """Begin to bring a chain's blocks up to the host; return how many are on their way."""
+        num_blocks = self._replica.prefetch(words, now=self._clock())
+        self._move()
+        return num_blocks
 
     def stats(self) -> EngineStats:
         """Return gauges as of now."""
@@ -212,6 +261,7 @@ class Engine:
         try:
             while True:
                 step = self._replica.plan(now=self._clock())
+                self._move()
                 if step is None:
                     await self._idle()
                 else:
@@ -223,6 +273,10 @@ class Engine:
     async def _idle(self) -> None:
         """Wait for a request; the quiet moment is used to look for broken invariants."""
         self._wake.clear()
+        if self._replica.waits_for_tiers:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), TIER_POLL_S)
+            return
         try:
             await asyncio.wait_for(self._wake.wait(), IDLE_CHECK_S)
         except TimeoutError:
@@ -251,7 +305,9 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - one bad step must not stop the others
             self._fail(step, error)
             return
-        self._tell(step, self._replica.complete(sampled, now=self._clock()))
+        report = self._replica.complete(sampled, now=self._clock())
+        self._move()
+        self._tell(step, report)
 
     def _fail(self, step: Step, error: Exception) -> None:
         log.error("step %d failed: %s: %s", step.number, type(error).__name__, error)
@@ -265,14 +321,41 @@ class Engine:
             if generation is not None:
                 generation.outputs.put_nowait(_output(progress, generation.sampling))
         self._observe(step, report)
-        if self._publish is not None and report.events:
-            self._publish(report.events)
+        self._announce([*report.events, *self._replica.tier_events()])
+
+    def _announce(self, events: Sequence[CacheEvent]) -> None:
+        if self._publish is not None and events:
+            self._publish(events)
+
+    # --- tiers ---
+
+    def _move(self) -> None:
+        """Pass the replica's orders on."""
+        if self._mover is not None:
+            self._mover.submit(self._replica.take_orders())
+
+    def _from_any_thread(self, done: Done) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._transferred, done)
+
+    def _transferred(self, done: Done) -> None:
+        """Take in the end of an order, on the event loop, also while a step runs."""
+        try:
+            self._announce(self._replica.transferred(done, now=self._clock()))
+        except Exception as error:
+            log.exception("the engine stops: a defect of warmturn itself")
+            self._end(EngineFailure(f"the engine stopped: {type(error).__name__}: {error}"))
+            return
+        self._move()
+        self._wake.set()
 
     def _observe(self, step: Step, report: StepReport) -> None:
         self._observer.step(step.num_tokens)
         self._observer.preempted(report.num_preempted)
         for admission in report.admitted:
-            self._observer.admitted(admission.prompt_tokens, admission.cached_tokens)
+            self._observer.admitted(
+                admission.prompt_tokens, admission.cached_tokens, admission.loaded_tokens
+            )
         changes = report.changes
         self._observer.evicted(changes.lifetime_s, changes.idle_s, changes.reuse_gap_s)
         for progress in report.progress:

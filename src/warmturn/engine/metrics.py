@@ -12,7 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from warmturn.cache.tiers import TierManager
 from warmturn.engine.api import EngineStats, FinishReason
+from warmturn.engine.tier_metrics import TierCollector
 from warmturn.metrics import TurnMetrics
 
 __all__ = ["BulkHistogram", "EngineMetrics"]
@@ -39,6 +41,9 @@ _BLOCK_S = (
 _STEP_TOKENS = tuple(float(2**power) for power in range(15))  # 1 … 16,384
 
 _LABELS = ("model_name", "engine")
+_SOURCES = {"shared": "external_unspecified"}
+"""vLLM's words for tiers that it calls otherwise."""
+NOTHING_LOADED: Mapping[str, int] = {}
 
 
 class EngineMetrics:
@@ -78,14 +83,33 @@ class EngineMetrics:
         )
         gauge.labels(engine=self._label_values[1], **info).set(1)
 
-    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count a request's prompt once, however often it is admitted again."""
+    def watch_tiers(self, tiers: TierManager) -> None:
+        """Read what the tiers did at each scrape."""
+        self.registry.register(TierCollector(tiers, self._label_values))
+
+    def admitted(
+        self,
+        prompt_tokens: int,
+        cached_tokens: int,
+        loaded_tokens: Mapping[str, int] = NOTHING_LOADED,
+    ) -> None:
+        """Count a request's prompt once, however often it is admitted again.
+
+        `loaded_tokens` are those of `cached_tokens` that came from below the pool, by tier.
+        """
+        num_loaded = sum(loaded_tokens.values())
         self._prefix_queries.inc(prompt_tokens)
-        self._prefix_hits.inc(cached_tokens)
+        self._prefix_hits.inc(cached_tokens - num_loaded)
+        self._external_queries.inc(prompt_tokens - (cached_tokens - num_loaded))
+        self._external_hits.inc(num_loaded)
         self._prompt_tokens.inc(prompt_tokens)
         self._prompt_tokens_cached.inc(cached_tokens)
         self._prompt_source("local_compute").inc(prompt_tokens - cached_tokens)
-        self._prompt_source("local_cache_hit").inc(cached_tokens)
+        self._prompt_source("local_cache_hit").inc(cached_tokens - num_loaded)
+        self._prompt_source("external_kv_transfer").inc(num_loaded)
+        self._cached_source("device").inc(cached_tokens - num_loaded)
+        for tier, num_tokens in loaded_tokens.items():
+            self._cached_source(_SOURCES.get(tier, tier)).inc(num_tokens)
 
     def finished(self, turn: TurnMetrics, finish_reason: FinishReason) -> None:
         """Record a request that is over.
@@ -154,7 +178,20 @@ class EngineMetrics:
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens admitted.")
         self._prompt_tokens_cached = self._counter("prompt_tokens_cached", "Of them, cached.")
         self._prompt_source = self._counters_by(
-            "prompt_tokens_by_source", "source", ("local_compute", "local_cache_hit")
+            "prompt_tokens_by_source",
+            "source",
+            ("local_compute", "local_cache_hit", "external_kv_transfer"),
+        )
+        self._cached_source = self._counters_by(
+            "prompt_tokens_cached_by_source",
+            "source",
+            ("device", "host", "disk", "external_unspecified"),
+        )
+        self._external_queries = self._counter(
+            "external_prefix_cache_queries", "Prompt tokens not in the pool."
+        )
+        self._external_hits = self._counter(
+            "external_prefix_cache_hits", "Of them, loaded from a lower tier."
         )
         self._generation_tokens = self._counter("generation_tokens", "Tokens generated.")
         self._preemptions = self._counter("num_preemptions", "Requests preempted.")

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from warmturn.errors import CallerError, InvalidRequest, NeverFits, PeerError
+from warmturn.formats import openai_error
 
 __all__ = [
     "BODY_TIMEOUT",
@@ -51,11 +52,11 @@ def error_body(error: Exception) -> dict[str, Any]:
     if isinstance(error, CallerError):
         code = CONTEXT_LENGTH if isinstance(error, NeverFits) else getattr(error, "code", None)
         param = getattr(error, "param", None)
-        return _error(str(error), "invalid_request_error", param=param, code=code)
+        return openai_error(str(error), "invalid_request_error", param=param, code=code)
     if isinstance(error, PeerError):
-        return _error(str(error), "service_unavailable", code="service_unavailable")
+        return openai_error(str(error), "service_unavailable", code="service_unavailable")
     message = "the server failed on this request; its log says where"
-    return _error(message, "server_error", code="internal_error")
+    return openai_error(message, "server_error", code="internal_error")
 
 
 def json_response(
@@ -78,7 +79,7 @@ def refusal(error: Exception) -> Response:
 def overloaded(num_requests: int) -> Response:
     """Return the answer of a server that has as many requests as it takes."""
     message = f"the server is busy with {num_requests} requests, its limit; try again in a second"
-    error = _error(message, "service_unavailable", code="server_overloaded")
+    error = openai_error(message, "service_unavailable", code="server_overloaded")
     return json_response(error, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"retry-after": "1"})
 
 
@@ -91,12 +92,6 @@ def log_failure(error: Exception) -> None:
         return
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("a request failed with %s\n%s", type(error).__name__, where)
-
-
-def _error(
-    message: str, kind: str, *, param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def _status_of(error: Exception) -> HTTPStatus:
@@ -117,7 +112,9 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}; see docs/reference/api.md"
     return json_response(
-        _error(message, "invalid_request_error"), status=error.status_code, headers=error.headers
+        openai_error(message, "invalid_request_error"),
+        status=error.status_code,
+        headers=error.headers,
     )
 
 

@@ -6,8 +6,11 @@ and tells the time. What one replica really holds is `cache`'s business.
 """
 
 from warmturn.fleet.approximate import ApproximateSource
-from warmturn.fleet.chain import IndexScope, index_chain
+from warmturn.fleet.beliefs import Beliefs, BlockMatch, PromptBlocks, PromptMatches, chunk_chain
+from warmturn.fleet.chain import IndexHashes, IndexScope, index_chain
 from warmturn.fleet.consumer import AnnouncedMatches, FleetConsumer
+from warmturn.fleet.expected import Expectation, ExpectedBlocks
+from warmturn.fleet.growing_chain import GrowingChain
 from warmturn.fleet.index import FleetIndex, Matches, PrefixMatch
 from warmturn.fleet.load import LoadView, SmoothedLoad
 from warmturn.fleet.publishers import is_asleep, publisher_ports, silent_publishers
@@ -21,15 +24,23 @@ __all__ = [
     "AnnouncedMatches",
     "ApproximateSource",
     "Arrival",
+    "Beliefs",
+    "BlockMatch",
+    "Expectation",
+    "ExpectedBlocks",
     "FleetConsumer",
     "FleetIndex",
     "GroupId",
+    "GrowingChain",
     "HitFeedback",
+    "IndexHashes",
     "IndexScope",
     "LearnedRates",
     "LoadView",
     "Matches",
     "PrefixMatch",
+    "PromptBlocks",
+    "PromptMatches",
     "RateLearner",
     "Received",
     "ReplayRequest",
@@ -37,6 +48,7 @@ __all__ = [
     "SourceId",
     "SourceState",
     "Tier",
+    "chunk_chain",
     "index_chain",
     "is_asleep",
     "publisher_ports",

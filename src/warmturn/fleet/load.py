@@ -6,10 +6,11 @@ shape that needed none to move; what decides is therefore the mean over some sec
 
 from dataclasses import dataclass
 from math import exp
+from typing import NamedTuple
 
 from warmturn.errors import InvalidInput
 
-__all__ = ["LoadView", "SmoothedLoad"]
+__all__ = ["LoadView", "SmoothedLevel", "SmoothedLoad"]
 
 DEFAULT_MEMORY_S = 10.0
 """Some turns of a busy replica: shorter follows bursts, longer hides an overload from users."""
@@ -34,6 +35,23 @@ class LoadView:
     session_tokens: int = 0
 
 
+class SmoothedLevel(NamedTuple):
+    """A level and its mean as they stood at one moment."""
+
+    level: float
+    mean: float
+    at_s: float
+    memory_s: float
+
+    def mean_at(self, now: float) -> float:
+        """Return the mean as of `now`; a clock that went back counts as standing still."""
+        level, mean, at_s, memory_s = self
+        elapsed_s = now - at_s
+        if elapsed_s <= 0.0:
+            return mean
+        return level + (mean - level) * exp(-elapsed_s / memory_s)
+
+
 class SmoothedLoad:
     """Mean of a level over time, older values fading with a time constant of `memory_s`."""
 
@@ -41,18 +59,15 @@ class SmoothedLoad:
         """Begin at 0. Raises `InvalidInput` unless `memory_s` is above 0."""
         if memory_s <= 0:
             raise InvalidInput(f"a memory of {memory_s} s was asked for; it must be above 0")
-        self._memory_s = memory_s
-        self._level = 0.0
-        self._mean = 0.0
-        self._at_s = now
+        self.state = SmoothedLevel(0.0, 0.0, now, memory_s)
+        """As of the last change; never changed in place."""
 
     def set_level(self, level: float, *, now: float) -> None:
         """Say that the level is `level` from `now` on."""
-        self._mean = self.mean(now=now)
-        self._at_s = max(now, self._at_s)
-        self._level = level
+        state = self.state
+        at_s = max(now, state.at_s)
+        self.state = SmoothedLevel(level, state.mean_at(now), at_s, state.memory_s)
 
     def mean(self, *, now: float) -> float:
-        """Return the mean as of `now`; a clock that went back counts as standing still."""
-        fade = exp(-max(0.0, now - self._at_s) / self._memory_s)
-        return self._level + (self._mean - self._level) * fade
+        """Return the mean as of `now`."""
+        return self.state.mean_at(now)

@@ -95,6 +95,7 @@ class EventSequence:
         self._held: dict[int, EventBatch | None] = {}
         self._pending: ReplayRequest | None = None
         self._replayed: dict[int, EventBatch | None] = {}
+        self._replay_next: int | None = None
         self._num_tickets = 0
 
     def receive(self, seq: int, batch: EventBatch | None) -> Received:
@@ -124,12 +125,26 @@ class EventSequence:
         return self._request(0)
 
     def replayed(self, request: ReplayRequest, seq: int, batch: EventBatch | None) -> None:
-        """Take one batch of the answer to `request`, in any order."""
-        if self._is_current(request):
-            if seq < request.from_seq or seq in self._replayed:
-                self.num_replayed_twice += 1
-            else:
-                self._replayed[seq] = batch
+        """Take one batch of the answer to `request`.
+
+        Its first one is where the publisher's memory begins. What follows in order takes effect at
+        once, so that a long answer costs no long pause at its end; the rest waits for the end.
+        """
+        if not self._is_current(request):
+            return
+        is_known = self.last_seq is not None and seq <= self.last_seq
+        if seq < request.from_seq or seq in self._replayed or is_known:
+            self.num_replayed_twice += 1
+            return
+        self._replayed[seq] = batch
+        if self._replay_next is None:
+            self._replay_next = seq
+        first_live = min(self._held, default=None)
+        while self._replay_next in self._replayed:
+            if first_live is not None and self._replay_next >= first_live:
+                return
+            self._take_effect(self._replay_next, self._replayed.pop(self._replay_next))
+            self._replay_next += 1
 
     def replay_ended(self, request: ReplayRequest, *, answered: bool) -> ReplayRequest | None:
         """Apply the answer, then what was held back. Returns what to ask for next, if anything.
@@ -207,7 +222,7 @@ class EventSequence:
 
     def _request(self, from_seq: int) -> ReplayRequest:
         self._num_tickets += 1
-        self._replayed = {}
+        self._replayed, self._replay_next = {}, None
         self._pending = ReplayRequest(self.source, from_seq, self._num_tickets)
         return self._pending
 

@@ -17,7 +17,14 @@ from warmturn.formats.format import Entry, Format, joined, one_by_one
 from warmturn.formats.openai_log import envelope_parts, opened, request_parts
 from warmturn.formats.record import LoggedRequest
 
-__all__ = ["ANTHROPIC", "message_parts", "openai_message", "openai_messages"]
+__all__ = [
+    "ANTHROPIC",
+    "message_parts",
+    "openai_message",
+    "openai_messages",
+    "openai_system",
+    "openai_tools",
+]
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -55,6 +62,20 @@ def openai_message(message: JsonObject) -> JsonObject:
     return converted
 
 
+def openai_system(system: object) -> list[JsonObject]:
+    """Return the body's `system` as a message, none where it is empty.
+
+    Raises `InvalidInput` for blocks that are none.
+    """
+    return [{"role": "system", "content": _content(_blocks(system))}] if system else []
+
+
+def openai_tools(tools: object) -> tuple[JsonObject, ...] | None:
+    """Return the body's `tools` in OpenAI form. Raises `InvalidInput` for what is no list of them."""
+    known = fields.tools(tools)
+    return None if known is None else tuple(map(_tool, known))
+
+
 def message_parts(response: JsonObject) -> JsonObject:
     """Return what a response message says, as fields of `LoggedRequest` by name."""
     usage = fields.mapping(response, "usage") or {}
@@ -77,11 +98,10 @@ def message_parts(response: JsonObject) -> JsonObject:
 def _convert(entry: Entry) -> Iterator[LoggedRequest]:
     body, response = opened(entry.value)
     messages = fields.messages(body.get("messages"))
-    system = [{"role": "system", "content": _content(_blocks(body.get("system")))}]
     parts: JsonObject = {
         **request_parts({**body, "messages": [], "tools": None}),
-        "messages": (*(system if body.get("system") else ()), *openai_messages(messages)),
-        "tools": _tools(body.get("tools")),
+        "messages": (*openai_system(body.get("system")), *openai_messages(messages)),
+        "tools": openai_tools(body.get("tools")),
     }
     reply = message_parts(response) if _is_message(response) else {}
     yield joined(entry, envelope_parts(entry.value), parts, reply)
@@ -181,11 +201,6 @@ def _user_messages(message: JsonObject) -> Iterator[JsonObject]:
         yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": result}
     if said:
         yield {"role": message["role"], "content": _content(said)}
-
-
-def _tools(value: object) -> tuple[JsonObject, ...] | None:
-    tools = fields.tools(value)
-    return None if tools is None else tuple(map(_tool, tools))
 
 
 def _tool(tool: JsonObject) -> JsonObject:

@@ -7,7 +7,7 @@ import msgspec
 
 from warmturn.errors import InvalidRequest
 
-__all__ = ["MAX_DEPTH", "JsonObject", "check_depth", "read_json", "typed"]
+__all__ = ["MAX_DEPTH", "JsonObject", "check_depth", "is_deep", "read_json", "typed"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -64,6 +64,25 @@ def check_depth(value: object, *, param: str) -> None:
             return
         level = inner
     raise InvalidRequest(f"{param} is nested more than {MAX_DEPTH} deep; flatten it", param=param)
+
+
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+_ONE_KIND = bytes.maketrans(b"[]", b"{}")
+
+
+def is_deep(data: bytes) -> bool:
+    """Say whether valid JSON nests more than `MAX_DEPTH` deep, without a walk through its values."""
+    # Fewer brackets than levels cannot nest too deep.
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return False
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = b"".join(data.translate(_ONE_KIND, _NO_BRACKETS).split(b'"')[::2])
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"{}", b"")  # all that are innermost, and no others
+    return bool(brackets)
 
 
 def _read_refusal(message: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import msgspec
 
 from warmturn.errors import InvalidInput, InvalidRequest
 from warmturn.formats.anthropic import ANTHROPIC
-from warmturn.formats.body import MAX_DEPTH, JsonObject, check_depth
+from warmturn.formats.body import JsonObject, check_depth, is_deep
 from warmturn.formats.claude_code import CLAUDE_CODE
 from warmturn.formats.codex import CODEX
 from warmturn.formats.format import Format
@@ -75,8 +75,7 @@ def parsed(data: bytes) -> JsonObject:
         raise InvalidInput(f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput("not a JSON object")
-    # Fewer brackets than levels cannot nest too deep: most lines need no walk.
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+    if is_deep(data):
         _refuse_deep(value)
     return value
 

@@ -1,6 +1,6 @@
 """Do the engine's counters agree with what the requests say? They need not.
 
-A request that is pre-empted, or waits for blocks, is looked up again and finds its own blocks:
+A request that is preempted, or waits for blocks, is looked up again and finds its own blocks:
 counters then show hits that no user had. The opposite exists too: requests that report nothing.
 """
 

@@ -150,6 +150,11 @@ def _habits(prompt: Prompt) -> Iterator[_Habit]:
         detail = f"the server ignores chat_template_kwargs ({', '.join(prompt.kwargs)})"
         yield _Habit("server.template_kwargs_ignored", detail, lambda p: replace(p, kwargs={}))
     if prompt.tools:
+        yield _Habit(
+            "server.tools_completed",
+            "the server writes tools with fields and an order of its own (a description of null)",
+            lambda p: replace(p, tools=tuple(map(_completed_tool, p.tools or ()))),
+        )
         detail = "the server leaves the tools out of the prompt"
         yield _Habit("server.tools_not_rendered", detail, lambda p: replace(p, tools=None))
 
@@ -183,6 +188,17 @@ def _without_reasoning(prompt: Prompt) -> Prompt:
         for message in prompt.messages
     )
     return replace(prompt, messages=messages)
+
+
+def _completed_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool as vLLM writes it after reading: known fields only, in its order."""
+    given = tool.get("function")
+    function = given if isinstance(given, Mapping) else {}
+    written = {name: function.get(name) for name in ("name", "description", "parameters")}
+    if function.get("strict") is not None:
+        written["strict"] = function["strict"]
+    rest = {key: value for key, value in tool.items() if key not in {"type", "function"}}
+    return {"type": tool.get("type", "function"), "function": written, **rest}
 
 
 def _unexplained(local: str, server: ServerPrompt, tokenizer: Encoder) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """The prompt a server makes of messages, from whichever endpoint it has for that."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +23,28 @@ class ServerPrompt:
 def server_prompt(client: Client, body: dict[str, Any]) -> ServerPrompt:
     """Ask for the prompt of a chat `body` (model, messages, tools, template arguments).
 
-    Tries vLLM's `/tokenize` and `/v1/chat/completions/render`, then llama.cpp's
-    `/apply-template`. Raises `PeerError` where the server has none of them or refuses all.
+    Tries vLLM's `/v1/chat/completions/render` and `/tokenize`, then llama.cpp's
+    `/apply-template`. Rendering comes first because it reads a chat as the server will serve it:
+    vLLM 0.32's `/tokenize` drops `reasoning_content`, which its chat endpoint renders. Raises
+    `PeerError` where the server has none of them or refuses all.
     """
     refusals = []
-    for path in ("/tokenize", "/v1/chat/completions/render", "/apply-template"):
-        answer = client.try_post(path, body)
+    for path, asked in _questions(body):
+        answer = client.try_post(path, asked)
         found = None if isinstance(answer, str) else _prompt_in(path, answer)
         if found is not None:
             return found
         refusals.append(answer if isinstance(answer, str) else f"{path} told no prompt")
     raise PeerError(f"the server shows no prompt of messages: {'; '.join(refusals)}")
+
+
+def _questions(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    render = "/v1/chat/completions/render"
+    yield render, body
+    if body.get("tools"):  # vLLM refuses them without a tool parser, but prints them all the same
+        yield render, {**body, "tool_choice": "none"}
+    yield "/tokenize", body
+    yield "/apply-template", body
 
 
 def _prompt_in(path: str, answer: dict[str, Any]) -> ServerPrompt | None:

@@ -215,12 +215,17 @@ def plain_copy(value: Any) -> Any:
     """
     if type(value) in _AS_IT_IS:
         return value
-    if isinstance(value, Mapping):
-        return {plain_copy(key): plain_copy(item) for key, item in value.items()}
+    if type(value) is dict or isinstance(value, Mapping):
+        return {
+            key if type(key) is str else plain_copy(key): (
+                item if type(item) in _AS_IT_IS else plain_copy(item)
+            )
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [plain_copy(item) for item in value]
+        return list(map(plain_copy, value))
     if isinstance(value, tuple):
-        return tuple(plain_copy(item) for item in value)
+        return tuple(map(plain_copy, value))
     raise TemplateError(
         f"a template was given a {type(value).__name__}; give it JSON data only", param="messages"
     )

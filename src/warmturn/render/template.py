@@ -63,7 +63,7 @@ class ChatTemplate:
         try:
             if continue_final_message:  # which writes into the last one
                 messages = [dict(message) for message in messages]
-            chat = alias_reasoning([plain_copy(message) for message in messages])
+            chat = _ready(messages) or alias_reasoning(plain_copy(list(messages)))
             continued = _tag_final_content(chat, self.source) if continue_final_message else None
             variables = {
                 "strftime_now": now.strftime,
@@ -91,6 +91,11 @@ class ChatTemplate:
     @cached_property
     def _by_message(self) -> ByMessage | None:
         return by_message(self.source, _environment())
+
+
+def _ready(messages: Sequence[Message]) -> list[Any] | None:
+    """Return messages that were all made ready before."""
+    return list(messages) if set(map(type, messages)) == {PlainMessage} else None
 
 
 @lru_cache(maxsize=1)

@@ -161,7 +161,28 @@ class Tokenizer:
         """
         if add_special_tokens or not self.is_incremental:
             return self._encoded([text], add_special_tokens=add_special_tokens)[0]
-        segments = self._splitter.split(text)
+        return self.encode_segments(self._splitter.split(text))
+
+    def segments(self, text: str) -> list[str]:
+        """Return `text` cut where encoding the pieces gives the ids of the whole.
+
+        Each but the first begins with a special token. Uncut where `is_incremental` is False.
+        """
+        return self._splitter.split(text) if self.is_incremental else [text]
+
+    def num_new_chars(self, segments: Sequence[str]) -> int:
+        """Return how many characters of `segments` were not encoded before: what encoding costs."""
+        if not self.is_incremental:
+            return sum(map(len, segments))
+        known = self._segments.get_all(segments)
+        return sum(len(s) for s, ids in zip(segments, known, strict=True) if ids is None)
+
+    def encode_segments(self, segments: Sequence[str]) -> TokenIds:
+        """Return the ids of `segments` put together, as `segments` cut them from one text."""
+        if not segments:
+            return np.empty(0, np.int32)
+        if not self.is_incremental:
+            return self._encoded(["".join(segments)])[0]
         known = self._segments.get_all(segments)
         missing = [s for s, ids in zip(segments, known, strict=True) if ids is None]
         if missing:

@@ -1,105 +1,125 @@
 """Ids of texts whose words are met again and again: each word is encoded once.
 
 Only for tokenizers that always split behind words (`word_borders.py`). A system text in which a
-clock moved is new as a text; of its words only the clock is.
+clock moved is new as a text; of its clauses only one is, and of its words only the clock.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 
 import numpy as np
 
 from warmturn.types import TokenIds
 
-__all__ = ["Words"]
+__all__ = ["Pieces", "Words", "encode_together"]
 
 _BEHIND_WORD = re.compile(r"(?<=[!-~])(?= )")
+_BEHIND_CLAUSE = re.compile(r"(?<=[.,:;!?])(?= )")
+"""Some of the borders behind words: pieces of a dozen words, most of them met before as a whole."""
 
-_LONGEST_WORD = 256
-"""Characters of what is remembered: beyond, it is a text without words, and seldom comes again."""
+_LONGEST = 512
+"""Characters of a piece that is remembered: a longer one seldom comes again."""
 
 _MOST_WORDS = 65_536
-"""Remembered, in two generations: 20 MB at 300 bytes each, its text, its ids and its place."""
+_MOST_CLAUSES = 32_768
+"""Remembered, in two generations: at 150 and 300 bytes each some 20 MB together."""
 
 _BATCH_CHARS = 16_384
-"""Of words encoded in one call, by one thread."""
+"""Of pieces encoded in one call, by one thread."""
+
+Encode = Callable[[list[str]], list[TokenIds]]
 
 
 class Words:
-    """Encodes texts by their words.
+    """Encodes texts by their clauses, and new clauses by their words. Safe to use from threads."""
+
+    def __init__(self, encode: Encode, *, separator: str, separator_id: int) -> None:
+        """`separator` is a token that splits a text wherever it stands and takes nothing else."""
+        self.words = Pieces(
+            lambda new: encode_together(new, encode, separator, separator_id),
+            border=_BEHIND_WORD,
+            capacity=_MOST_WORDS,
+        )
+        self._clauses = Pieces(self.words.encode, border=_BEHIND_CLAUSE, capacity=_MOST_CLAUSES)
+
+    def encode(self, texts: list[str]) -> list[TokenIds]:
+        """Return the ids of each text, read-only. Raises what `encode` raises."""
+        return self._clauses.encode(texts)
+
+
+class Pieces:
+    """Encodes texts by their pieces, and remembers those.
 
     Safe to use from several threads: each step is one operation on a dictionary, and two that add
-    at once may forget a word too soon, which costs time only.
+    at once may forget a piece too soon, which costs time only.
     """
 
-    def __init__(
-        self,
-        encode: Callable[[list[str]], list[TokenIds]],
-        *,
-        separator: str,
-        separator_id: int,
-        most_words: int = _MOST_WORDS,
-    ) -> None:
-        """`separator` is a token that splits a text wherever it stands and takes nothing else."""
+    def __init__(self, encode: Encode, *, border: re.Pattern[str], capacity: int) -> None:
         self._encode = encode
-        self._separator, self._separator_id = separator, separator_id
-        self._half = most_words // 2
-        self._young: dict[str, tuple[int, ...]] = {}
-        self._old: dict[str, tuple[int, ...]] = {}
+        self._cut = border.split
+        self._half = capacity // 2
+        self._young: dict[str, bytes] = {}
+        self._old: dict[str, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._young.keys() | self._old.keys())
 
-    def encode(self, texts: Sequence[str]) -> list[TokenIds]:
-        """Return the ids of each text. Raises what `encode` raises."""
-        split = list(map(_BEHIND_WORD.split, texts))
+    def encode(self, texts: list[str]) -> list[TokenIds]:
+        """Return the ids of each text, read-only. Raises what `encode` raises."""
+        cut = list(map(self._cut, texts))
         known = self._young
-        new = {word for words in split for word in words if word not in known}
-        fresh = self._found(new) if new else {}
-        return [_joined(words, known, fresh) for words in split]
+        new = {piece for pieces in cut for piece in pieces if piece not in known}
+        found = self._found(new) if new else {}
+        texts_ids = (_ids_of(pieces, known, found) for pieces in cut)
+        return [np.frombuffer(b"".join(ids), np.int32) for ids in texts_ids]
 
-    def _found(self, words: set[str]) -> dict[str, tuple[int, ...]]:
-        """Return the ids of words that are not in the young generation, and put them there."""
+    def _found(self, pieces: set[str]) -> dict[str, bytes]:
+        """Return the ids of pieces that are not in the young generation, and put them there."""
         old = self._old
-        found = {word: old[word] for word in words if word in old}
-        new = [word for word in words if word not in found]
-        found.update(self._encoded(new))
-        short = ((word, ids) for word, ids in found.items() if len(word) <= _LONGEST_WORD)
+        found = {piece: old[piece] for piece in pieces if piece in old}
+        new = [piece for piece in pieces if piece not in found]
+        encoded = self._encode(new) if new else []
+        found.update((piece, ids.tobytes()) for piece, ids in zip(new, encoded, strict=True))
+        short = ((piece, ids) for piece, ids in found.items() if len(piece) <= _LONGEST)
         kept = dict(islice(short, self._half))
         if len(self._young) + len(kept) > self._half:
             self._old, self._young = self._young, {}
         self._young.update(kept)
         return found
 
-    def _encoded(self, words: list[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        # Calls are dear, 20 µs each: words go together, with a token between that keeps them apart.
-        batches = list(_batches(words))
-        found = self._encode([self._separator.join(batch) for batch in batches])
-        for batch, ids in zip(batches, found, strict=True):
-            at = [-1, *np.flatnonzero(ids == self._separator_id).tolist(), len(ids)]
-            if len(at) == len(batch) + 1:
-                whole = ids.tolist()
-                parts = [whole[start + 1 : end] for start, end in pairwise(at)]
-            else:  # a text has the separator in it
-                parts = [alone.tolist() for alone in self._encode(batch)]
-            yield from zip(batch, map(tuple, parts), strict=True)
+
+def _ids_of(pieces: list[str], known: dict[str, bytes], found: dict[str, bytes]) -> Iterable[bytes]:
+    """Nearly all is known, and what was found is known by now, unless there was no room for it."""
+    ids = list(map(known.get, pieces))
+    return [found[p] if i is None else i for p, i in zip(pieces, ids, strict=True)]
 
 
-def _joined(
-    words: list[str], known: dict[str, tuple[int, ...]], fresh: dict[str, tuple[int, ...]]
-) -> TokenIds:
-    found = list(map(known.get, words))
-    ids = [fresh[w] if i is None else i for w, i in zip(words, found, strict=True)]
-    return np.fromiter(chain.from_iterable(ids), np.int32)
+def encode_together(
+    pieces: Sequence[str], encode: Encode, separator: str, separator_id: int
+) -> list[TokenIds]:
+    """Return the ids of each piece, many of them encoded as one text.
+
+    A call costs as much as ten tokens, and most pieces have one or two: a token stands between
+    them that keeps them apart.
+    """
+    batches = list(_batches(pieces))
+    parts: list[TokenIds] = []
+    for batch, ids in zip(batches, encode([separator.join(b) for b in batches]), strict=True):
+        at = [-1, *np.flatnonzero(ids == separator_id).tolist(), len(ids)]
+        if len(at) == len(batch) + 1:
+            parts += [ids[start + 1 : end] for start, end in pairwise(at)]
+        else:  # a piece has the separator in it
+            parts += encode(batch)
+    return parts
 
 
-def _batches(words: Sequence[str]) -> Iterator[list[str]]:
+def _batches(pieces: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     num_chars = 0
-    for word in words:
-        batch.append(word)
-        num_chars += len(word)
+    for piece in pieces:
+        batch.append(piece)
+        num_chars += len(piece)
         if num_chars >= _BATCH_CHARS:
             yield batch
             batch, num_chars = [], 0

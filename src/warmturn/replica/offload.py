@@ -12,7 +12,7 @@ from warmturn.cache.loading import BlockState, Load
 from warmturn.cache.pool import Pool
 from warmturn.cache.reload import ReloadChoice
 from warmturn.cache.tiers import TierManager
-from warmturn.cache.transfers import Done, chain_keys
+from warmturn.cache.transfers import Done, TierName, chain_keys
 from warmturn.replica.sequence import Sequence
 from warmturn.replica.step import Step
 from warmturn.types import HashWords, RequestId
@@ -123,7 +123,7 @@ class Offload:
         if block < load.split:
             return min(load.split * size - sequence.num_computed, budget)
         if load.state(block) == BlockState.WAITING:
-            self._give_up_late(sequence, load, block, budget, now)
+            self._give_up_late(load, block, budget, now)
         stop = block
         while stop < load.stop and load.state(stop) == BlockState.LEFT:
             stop += 1
@@ -133,9 +133,7 @@ class Offload:
         # End at a block's end where that can be: what is loaded begins at one.
         return chunk - (sequence.num_computed + chunk) % size if chunk >= size else chunk
 
-    def _give_up_late(
-        self, sequence: Sequence, load: Load, block: int, budget: int, now: float
-    ) -> None:
+    def _give_up_late(self, load: Load, block: int, budget: int, now: float) -> None:
         """Where a load is late, take over as many blocks as could have been computed meanwhile.
 
         The longer it has been late, the longer it will be: so the request never takes much more
@@ -161,6 +159,25 @@ class Offload:
         self._ending.append((state.load, state.holder))
         state.load, state.holder = None, None
         self._release_ended(now)
+
+    # --- ahead of time ---
+
+    def prefetch(self, words: HashWords, *, now: float) -> int:
+        """Begin to bring a chain's blocks up to the host; return how many are on their way.
+
+        Half of the host tier at most: what comes must not push out what came with it.
+        """
+        chain = chain_keys(words)
+        first = self._pool.match(words)
+        places = self.tiers.locate(chain, first=first, now=now)
+        places = places[: max(self.tiers.host.num_slots // 2 - first, 0)]
+        if all(place == TierName.HOST for place in places):
+            self.tiers.touch(chain, now=now)
+            return 0
+        load = self.tiers.load(
+            chain, places, split=first, device_blocks=None, predicted_s=0.0, now=now
+        )
+        return load.num_open
 
     # --- storing ---
 

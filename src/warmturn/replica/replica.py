@@ -22,7 +22,7 @@ from warmturn.replica.announce import moved, removed, stored
 from warmturn.replica.offload import Offload
 from warmturn.replica.sequence import Sequence, Submission
 from warmturn.replica.step import Sampled, Step, Work
-from warmturn.types import RequestId
+from warmturn.types import HashWords, RequestId
 
 __all__ = ["Admission", "Progress", "Replica", "StepReport"]
 
@@ -402,6 +402,10 @@ class Replica:
         """True while blocks or answers are on their way: plan again soon, or when they arrive."""
         return self._offload is not None and not self._offload.tiers.is_idle
 
+    def prefetch(self, words: HashWords, *, now: float) -> int:
+        """Begin to bring a chain's blocks up to the host; return how many are on their way."""
+        return 0 if self._offload is None else self._offload.prefetch(words, now=now)
+
     def take_orders(self) -> list[Order]:
         """Return what the driver is to move; call it after every other method."""
         return [] if self._offload is None else self._offload.tiers.take_orders()
@@ -420,9 +424,15 @@ class Replica:
 
     # --- upkeep ---
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached content; False, and nothing changes, while requests hold blocks."""
-        return self.pool.reset()
+    def reset_prefix_cache(self, *, with_tiers: bool = False) -> bool:
+        """Forget all cached content; False, and nothing changes, while requests hold blocks.
+
+        `with_tiers`: what lies in tiers of our own too.
+        """
+        cleared = self.pool.reset()
+        if cleared and with_tiers and self._offload is not None:
+            self._offload.tiers.clear()
+        return cleared
 
     def check(self) -> None:
         """Raise `BrokenInvariant` when the pool or the request lists contradict each other."""

@@ -34,6 +34,7 @@ class Affinity:
 
     bounds: Bounds = DEFAULT_BOUNDS
     name: ClassVar[str] = "affinity"
+    wants_hits: ClassVar[bool] = False
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

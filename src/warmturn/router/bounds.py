@@ -1,6 +1,6 @@
 """Who is too busy, and who holds too many conversations, each compared with the mean."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum  # exact: no list order decides by rounding
 
@@ -30,10 +30,14 @@ class Bounds:
         """Return those whose smoothed load is beyond the bound."""
         if not candidates:
             return frozenset()
-        weights = fsum(c.weight for c in candidates)
-        mean = fsum(c.load.smoothed_requests for c in candidates) / weights
-        limit = max(self.load_floor_requests, self.load_factor * mean)
+        limit = self.limit(
+            (c.load.smoothed_requests for c in candidates), (c.weight for c in candidates)
+        )
         return frozenset(c.source for c in candidates if load_of(c) > limit)
+
+    def limit(self, loads: Iterable[float], weights: Iterable[float]) -> float:
+        """Return the smoothed load per weight beyond which one of these is overloaded."""
+        return max(self.load_floor_requests, self.load_factor * fsum(loads) / fsum(weights))
 
     def crowded(self, candidates: Sequence[Candidate], new_tokens: int) -> frozenset[SourceId]:
         """Return those that would hold more than their share with a session of `new_tokens`."""

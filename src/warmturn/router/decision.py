@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from warmturn.fleet import SourceId
-from warmturn.router.views import Candidate, RoutingRequest
+from warmturn.router.views import Candidate, PrefixHit, RoutingRequest
 
 __all__ = ["Decision", "Policy", "Priced", "alive", "cheapest", "decided"]
 
@@ -48,6 +48,11 @@ class Policy(Protocol):
         """What `--policy` calls it."""
         ...
 
+    @property
+    def wants_hits(self) -> bool:
+        """Whether it looks at what candidates hold of the prompt, which costs tokenising it."""
+        ...
+
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float
     ) -> Decision:
@@ -85,8 +90,12 @@ def cheapest(priced: Iterable[Priced]) -> list[Priced]:
 
 def expected_hit(candidate: Candidate) -> int:
     """Return the cached tokens to expect: belief times trust times survival."""
-    share = candidate.trust * candidate.survival
-    return round(candidate.hit.any_tokens * min(1.0, max(0.0, share)))
+    return expected_tokens(candidate.hit, candidate.trust, candidate.survival)
+
+
+def expected_tokens(hit: PrefixHit, trust: float, survival: float) -> int:
+    """Return what is to be expected of a hit believed with `trust`."""
+    return round(hit.any_tokens * min(1.0, max(0.0, trust * survival)))
 
 
 def move_word(request: RoutingRequest, chosen: Candidate) -> str:

@@ -15,6 +15,7 @@ class LeastLoad:
     """Lowest smoothed load per weight; equal ones take turns by the request's number."""
 
     name: ClassVar[str] = "least_load"
+    wants_hits: ClassVar[bool] = False
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

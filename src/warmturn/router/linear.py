@@ -21,6 +21,7 @@ class Linear:
     alpha: float = 1.0
     beta: float = 0.5
     name: ClassVar[str] = "linear"
+    wants_hits: ClassVar[bool] = True
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

@@ -21,6 +21,7 @@ class Prefix:
 
     beta: float = 1.0
     name: ClassVar[str] = "prefix"
+    wants_hits: ClassVar[bool] = True
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

@@ -35,6 +35,7 @@ class Price:
     most_moves: float = 2.0
     """Beyond this the remaining turns do not make moving dearer: a session must be able to leave."""
     name: ClassVar[str] = "price"
+    wants_hits: ClassVar[bool] = True
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

@@ -7,12 +7,12 @@ its own. Names decide, never positions in a list.
 import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
-from math import log
+from math import exp, log
 
 from warmturn.fleet import SourceId
 from warmturn.router.views import Candidate
 
-__all__ = ["ranked"]
+__all__ = ["ranked", "uniform"]
 
 _STEPS = 2.0**53
 
@@ -24,6 +24,11 @@ def ranked(session: str, candidates: Iterable[Candidate]) -> list[Candidate]:
     a source first is then its share of all weights.
     """
     return sorted(candidates, key=lambda c: (-_score(session, c), c.source))
+
+
+def uniform(text: str, source: SourceId) -> float:
+    """Return a number in (0, 1) drawn by `text` and the source's name, the same everywhere."""
+    return exp(_log_uniform(text, source))
 
 
 def _score(session: str, candidate: Candidate) -> float:

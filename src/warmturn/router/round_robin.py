@@ -15,6 +15,7 @@ class RoundRobin:
     """Counts with the request's number, so that it needs no memory of its own."""
 
     name: ClassVar[str] = "round_robin"
+    wants_hits: ClassVar[bool] = False
 
     def choose(
         self, request: RoutingRequest, candidates: Sequence[Candidate], now: float

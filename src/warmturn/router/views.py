@@ -88,10 +88,13 @@ class Candidate:
             )
 
 
-def hit_of(match: PrefixMatch, *, block_size: int, prompt_tokens: int) -> PrefixHit:
-    """Return a match in blocks as tokens; never the whole prompt, of which one is computed."""
+def hit_of(match: PrefixMatch, *, block_size: float, prompt_tokens: int) -> PrefixHit:
+    """Return a match in blocks as tokens; never the whole prompt, of which one is computed.
+
+    `block_size` is in tokens; of chunks of bytes an estimate, and no whole number.
+    """
     most = max(0, (prompt_tokens - 1) // block_size)
     device, near, anywhere = (
-        min(blocks, most) * block_size for blocks in (match.device, match.near, match.anywhere)
+        int(min(blocks, most) * block_size) for blocks in (match.device, match.near, match.anywhere)
     )
     return PrefixHit(device, near, anywhere)

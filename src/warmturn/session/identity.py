@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SESSION_HEADERS", "SessionIdentity", "identify"]
+__all__ = ["IDENTITY_HEADERS", "SESSION_HEADERS", "SessionIdentity", "identify"]
 
 SESSION_HEADERS = (
     "x-session-id",
@@ -42,6 +42,10 @@ _AGENT_HEADERS = (
     ("x-claude-code-session-id", "x-claude-code-agent-id", "x-claude-code-parent-agent-id"),
     ("session-id", "thread-id", None),
 )
+IDENTITY_HEADERS = frozenset((*SESSION_HEADERS, *_PARENT_HEADERS)) | {
+    name for names in _AGENT_HEADERS for name in names if name is not None
+}
+"""Every header that has a say, beside a configured one."""
 _ID_PATHS = (
     ("session_id",),
     ("metadata", "session_id"),

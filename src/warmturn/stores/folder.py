@@ -87,7 +87,7 @@ class FolderStore:
         fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         header = record_header(key, self._owner, payload_bytes=len(block), checksum=checksum)
         try:
-            with fresh.open("xb", buffering=0, opener=_private) as file:
+            with open(fresh, "xb", buffering=0, opener=_private) as file:
                 _write_all(file.fileno(), header, block)
             fresh.replace(path)
         except OSError:
@@ -150,7 +150,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _write_all(file: int, header: bytes, block: Bytes) -> None:
-    views = [memoryview(header), memoryview(block)]
+    views = [memoryview(header), block.data]
     while views:
         count = os.writev(file, views)
         while views and count >= len(views[0]):
@@ -160,7 +160,7 @@ def _write_all(file: int, header: bytes, block: Bytes) -> None:
 
 
 def _read_all(file: int, target: Bytes) -> int:
-    view, done = memoryview(target), 0
+    view, done = target.data, 0
     while done < len(view):
         count = os.readv(file, [view[done:]])
         if count == 0:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from warmturn.cache.fingerprint import Digest
 from warmturn.errors import InvalidInput
@@ -93,7 +93,7 @@ def open_shared(url: str, owner: Digest, *, verifies: bool = True) -> SharedStor
     query = urlencode({name: value for name, value in options.items() if name == "db"})
     scheme = parts.scheme.replace("valkey", "redis")
     return RedisStore(
-        urlunsplit((scheme, parts.netloc, parts.path, query, "")),
+        f"{scheme}://{parts.netloc}{parts.path}{'?' if query else ''}{query}",
         owner,
         namespace=options.get("namespace", "default"),
         ttl_s=ttl_s,

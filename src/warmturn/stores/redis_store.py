@@ -90,21 +90,21 @@ class RedisStore:
 
     def _read(self, key: BlockHash, target: Bytes) -> Outcome:
         name = self._name(key)
+        value: object = None
         with _as_peer_errors():
             value = self._client.get(name)
         if value is None:
             return Outcome.MISSING
-        problem = "no bytes"
-        if isinstance(value, bytes):
-            payload = memoryview(value)[HEADER_BYTES:]
-            problem = record_problem(
-                value[:HEADER_BYTES], payload, key, self._owner, verify=self._verifies
-            )
-            if problem is None and len(payload) != len(target):
-                problem = f"{len(payload)} bytes instead of {len(target)}"
-            if problem is None:
-                np.copyto(target, np.frombuffer(payload, np.uint8))
-                return Outcome.OK
+        assert isinstance(value, bytes)
+        payload = memoryview(value)[HEADER_BYTES:]
+        problem = record_problem(
+            value[:HEADER_BYTES], payload, key, self._owner, verify=self._verifies
+        )
+        if problem is None and len(payload) != len(target):
+            problem = f"{len(payload)} bytes instead of {len(target)}"
+        if problem is None:
+            np.copyto(target, np.frombuffer(payload, np.uint8))
+            return Outcome.OK
         log.warning("shared tier: block %s: %s", key.hex()[:12], problem)
         with _as_peer_errors():
             self._client.delete(name)

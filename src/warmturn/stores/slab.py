@@ -157,7 +157,8 @@ class DiskSlab:
 
     def _check_header(self, path: Path, wanted: dict[str, Any]) -> None:
         try:
-            found = json.loads(path.open("rb").read(ALIGNMENT))
+            with path.open("rb") as file:
+                found = json.loads(file.read(ALIGNMENT))
             is_slab = isinstance(found, dict) and str(found.get("form", "")).startswith("warmturn")
         except ValueError:
             is_slab = False
