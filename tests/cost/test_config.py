@@ -239,6 +239,11 @@ def test_recurrent_layers_keep_a_constant_state(fields, num_attention, conv, rec
     assert KvCost(shape).state.recurrent == len(states) * recurrent * 4
 
 
+def test_of_each_interval_the_last_layer_attends():
+    shape = geometry_of(PLAIN | DELTA | {"full_attention_interval": 2})
+    assert [layer.cache is not None for layer in shape.layers] == [False, True, False, True]
+
+
 def test_a_cycle_of_block_types_repeats():
     griffin = geometry_of(
         PLAIN

@@ -62,6 +62,12 @@ def test_the_log_s_own_hits_and_misses_bracket_the_horizon():
     assert bracket.classes == ("hit", "age", "hit")
 
 
+def test_a_shared_system_prompt_that_is_most_of_a_turn_is_no_hit():
+    first = turn("a", 0, 1, prompt=100, cached=80, reply=10)
+    later = turn("a", 61, 62, prompt=150, cached=80, reply=10)
+    assert think_report(gaps([first, later])).bracket.classes == ("age",)
+
+
 def test_without_cached_tokens_there_is_no_bracket():
     plain = [turn("a", 0, 1), turn("a", 5, 6)]
     report = think_report(gaps(plain), horizon_s=1)

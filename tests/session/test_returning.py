@@ -60,6 +60,12 @@ def test_the_longer_one_is_away_the_less_is_to_be_hoped():
     assert statistics.chance(USER, idle_s=100) == pytest.approx(0, abs=0.02)
 
 
+def test_those_cut_off_within_a_bin_were_there_for_half_of_it():
+    """25 return of 55, of whom 30 are cut off in the same bin: of 40 on average."""
+    statistics = learned([20.0] * 25, [20.0] * 30)
+    assert statistics.chance(USER) == pytest.approx(25 / (55 - 15))
+
+
 def test_a_return_is_expected_where_returns_were_seen():
     statistics = learned([20.0] * 100)
     assert statistics.chance(USER, within_s=10) < 0.05

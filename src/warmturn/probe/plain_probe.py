@@ -47,7 +47,7 @@ def parse_pauses(text: str) -> list[float]:
         pauses = [float(word) for word in text.split(",")]
     except ValueError:
         pauses = []
-    if not pauses or min(pauses) < 0 or max(pauses) > 86_400 or len(pauses) > 100:
+    if not 0 < len(pauses) <= 100 or not all(0 <= pause <= 86_400 for pause in pauses):
         raise InvalidInput(f"--pauses {text[:40]!r} are no pauses; write seconds, as 0,10,30")
     return pauses
 
@@ -60,6 +60,7 @@ def plain_probe(
     model: str,
     text: ProbeText,
     on_row: Callable[[PlainRow], object] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PlainProbe:
     """Probe each pause `trials` times; the trials of one pause wait together. Raises `PeerError`.
@@ -70,14 +71,14 @@ def plain_probe(
 
     def answers_after(pause_s: float) -> list[ProbeAnswer]:
         with Client(url) as client, ThreadPoolExecutor(trials) as pool:
-            primed = [prime(client, text, model=model) for _ in range(trials)]
+            primed = [prime(client, text, model=model, clock=clock) for _ in range(trials)]
             full.extend(turn.first.ttft_s for turn in primed)
 
             def one(turn: PrimedTurn) -> ProbeAnswer:
                 due = turn.ended_s + pause_s
-                sleep(max(0.0, due - time.monotonic()))
+                sleep(max(0.0, due - clock()))
                 with Client(url) as own:
-                    return probe(own, text, turn, model=model, due_s=due)
+                    return probe(own, text, turn, model=model, due_s=due, clock=clock)
 
             return list(pool.map(one, primed))
 
