@@ -10,6 +10,7 @@ WarmturnError
 │   ├── Refused            the gateway answers in its own name, with a status
 │   └── MissingExtra       an optional dependency is not installed
 ├── PeerError              the other side failed: network, registry, disk, another server
+│   └── GarbledAnswer      what a replica sent is no HTTP answer
 ├── EngineFailure          the engine could not run a step; HTTP 500, others go on
 └── BrokenInvariant        our own mistake: a numbered invariant does not hold
 
@@ -77,6 +78,10 @@ class MissingExtra(CallerError):
 
 class PeerError(WarmturnError):
     """Something on the other side failed: a registry, a disk, a server."""
+
+
+class GarbledAnswer(PeerError):
+    """What the replica sent is no HTTP answer."""
 
 
 class EngineFailure(WarmturnError):

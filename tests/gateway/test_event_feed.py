@@ -111,6 +111,7 @@ def test_without_a_replay_socket_a_late_feed_is_degraded_until_a_clear(places):
     async def main():
         with EventPublisher(**places) as publisher:
             publisher.publish([block(0)])
+            await asyncio.sleep(0.5)  # its thread has sent it by then, to nobody
             async with Following(**places) as following:
                 await following.until(lambda: following.feed.num_unanswered == 1)
                 assert following.consumer.state(A) is SourceState.UNKNOWN

@@ -76,7 +76,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: object) -> Any:
         """Return how to make `value` again."""
-        fields_of = _fields_of(type(value))
+        kind: Any = type(value)  # mypy takes a class's own __hash__ for its instances'
+        fields_of = _fields_of(kind)
         return NotImplemented if fields_of is None else (type(value), fields_of(value))
 
 

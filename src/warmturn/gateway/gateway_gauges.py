@@ -56,7 +56,8 @@ def gauges_of(
 def data_path_counts(data_path: DataPath) -> dict[str, int]:
     """Return the data path's own counts by name, without their prefix."""
     counts = data_path.counts
-    return {name.removeprefix("num_"): getattr(counts, name) for name in type(counts).__slots__}
+    names = [name for name in type(counts).__slots__ if name.startswith("num_")]
+    return {name.removeprefix("num_"): getattr(counts, name) for name in names}
 
 
 def imbalance(values: Sequence[float]) -> float | None:

@@ -66,9 +66,9 @@ class GatewayMetrics:
         self._places: dict[tuple[str, str, str], int] = {}  # by policy, reason, session source
         self._ends: dict[tuple[str, str, int], int] = {}  # by API, ending, status
         self._replicas: dict[str, _OfReplica] = {}
-        self._moves: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self._retries: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self._reexecutions: defaultdict[tuple[str], int] = defaultdict(int)
+        self._moves: defaultdict[_Labels, int] = defaultdict(int)
+        self._retries: defaultdict[_Labels, int] = defaultdict(int)
+        self._reexecutions: defaultdict[_Labels, int] = defaultdict(int)
         self._shadows: dict[str, _OfShadow] = {}
         self._ttfb: dict[str, _Histogram] = {}
         self._gauges: list[Gauges] = []

@@ -6,17 +6,13 @@ end the connection. Knows no socket.
 
 import httptools
 
-from warmturn.errors import PeerError
+from warmturn.errors import GarbledAnswer
 from warmturn.gateway.header_names import FORWARDED, FRAMING, READ, response_header
 from warmturn.gateway.request_reader import BytesBehindEnd
 
-__all__ = ["GarbledAnswer", "ResponseReader"]
+__all__ = ["ResponseReader"]
 
 _NO_BODY = frozenset({204, 304})
-
-
-class GarbledAnswer(PeerError):
-    """What the replica sent is no HTTP answer."""
 
 
 class ResponseReader:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from warmturn.gateway.response_reader import GarbledAnswer, ResponseReader
+from warmturn.errors import GarbledAnswer
+from warmturn.gateway.response_reader import ResponseReader
 
 __all__ = ["AnswerTaker", "UpstreamAddress", "UpstreamConnection"]
 
