@@ -54,6 +54,8 @@ def horizon(
     check_json_target(json_file)
     check_target(plot, option="--plot")
     try:
+        import httpx as _httpx  # noqa: F401 - named before any work where it is missing
+
         from warmturn.cli.probe_run import ProbeQuestion, run_plain, run_probe
     except ModuleNotFoundError as error:
         raise MissingExtra(f"probing ({error.name} is not installed)", extra="probe") from error

@@ -4,23 +4,23 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from warmturn.errors import InvalidInput
 from warmturn.horizon import Campaign, CampaignResult
-from warmturn.probe.background_load import LoadTally, read_load, running_load
-from warmturn.probe.client import Client
-from warmturn.probe.horizon_probe import HorizonProbe, ProbeReport
-from warmturn.probe.metrics_poll import metrics_base
-from warmturn.probe.plain_probe import PlainRow, parse_pauses, plain_probe
-from warmturn.probe.probe_turns import ProbeText
 from warmturn.report.chart import Axis, Line, Marker, line_chart
 from warmturn.report.figures import seconds_text
 from warmturn.report.horizon_terminal import print_rows
 from warmturn.report.plan_json import finite
+
+if TYPE_CHECKING:
+    from warmturn.probe.background_load import LoadTally
+    from warmturn.probe.horizon_probe import ProbeReport
+    from warmturn.probe.plain_probe import PlainRow
+    from warmturn.probe.probe_turns import ProbeText
 
 __all__ = ["ProbeQuestion", "run_plain", "run_probe"]
 
@@ -47,11 +47,15 @@ class ProbeQuestion:
     @property
     def base_url(self) -> str:
         """Without `/v1`."""
+        from warmturn.probe.metrics_poll import metrics_base
+
         return metrics_base(self.url)
 
 
 def run_probe(question: ProbeQuestion, *, is_shown: bool) -> tuple[dict[str, Any], str, bool]:
     """Run the campaign; return JSON, chart, and whether a horizon was measured."""
+    from warmturn.probe.horizon_probe import HorizonProbe
+
     campaign = Campaign(
         max_pause_s=question.max_pause_s,
         min_pause_s=min(question.min_pause_s, question.max_pause_s / 2),
@@ -86,12 +90,14 @@ def run_plain(
     question: ProbeQuestion, pauses: str, trials: int, *, is_shown: bool
 ) -> dict[str, Any]:
     """Run the plain form: each pause so many times, one line each."""
+    from warmturn.probe.plain_probe import parse_pauses, plain_probe
+
     wanted = parse_pauses(pauses)
     _agree(sum(wanted), question)
     text, model = _text(question), _model(question)
     console = Console(highlight=False)
 
-    def show(row: PlainRow) -> None:
+    def show(row: "PlainRow") -> None:
         if is_shown:
             console.print(Text(row.line), soft_wrap=True)
 
@@ -115,7 +121,9 @@ def _agree(most_seconds: float, question: ProbeQuestion) -> None:
         )
 
 
-def _text(question: ProbeQuestion) -> ProbeText:
+def _text(question: ProbeQuestion) -> "ProbeText":
+    from warmturn.probe.probe_turns import ProbeText
+
     if question.system is None:
         return ProbeText.of_words(question.num_words, reply_tokens=question.reply_tokens)
     try:
@@ -128,6 +136,8 @@ def _text(question: ProbeQuestion) -> ProbeText:
 
 
 def _model(question: ProbeQuestion) -> str:
+    from warmturn.probe.client import Client
+
     if question.model is not None:
         return question.model
     with Client(question.base_url, timeout_s=30) as client:
@@ -135,6 +145,8 @@ def _model(question: ProbeQuestion) -> str:
 
 
 def _load(question: ProbeQuestion, model: str) -> Any:
+    from warmturn.probe.background_load import LoadTally, read_load, running_load
+
     spec = read_load(question.load)
     if spec is None:
         return nullcontext(LoadTally())
@@ -169,7 +181,7 @@ def _headline(result: CampaignResult) -> str:
             return "nothing was learned: no probe told a hit from a miss"
 
 
-def _print(report: ProbeReport, tally: LoadTally, console: Console) -> None:
+def _print(report: "ProbeReport", tally: "LoadTally", console: Console) -> None:
     console.print(Text(_headline(report.result), style="bold"), soft_wrap=True)
     rows = []
     by = "cached tokens" if report.has_cached_tokens else "time to first token"
@@ -203,7 +215,7 @@ def _print(report: ProbeReport, tally: LoadTally, console: Console) -> None:
         console.print(Text(f"note: a probe failed: {failure}", style="yellow"), soft_wrap=True)
 
 
-def _json(report: ProbeReport, tally: LoadTally) -> dict[str, Any]:
+def _json(report: "ProbeReport", tally: "LoadTally") -> dict[str, Any]:
     answer: dict[str, Any] = finite(
         {
             **asdict(report.result),
@@ -217,7 +229,7 @@ def _json(report: ProbeReport, tally: LoadTally) -> dict[str, Any]:
     return answer
 
 
-def _chart(campaign: Campaign, report: ProbeReport) -> str:
+def _chart(campaign: Campaign, report: "ProbeReport") -> str:
     low = min([sample.pause_s for sample in report.samples] or [1.0]) / 2
     high = campaign.posterior.max_pause_s * 1.5
     shares = [k / 200 for k in range(1, 200)]
