@@ -22,8 +22,6 @@ BASE_INSTALL = sorted(
 )
 COMPILED = {"warmturn.blocks.kernels"}
 """Loops that their package loads only where numba is, and does without elsewhere."""
-BEHIND_A_COMMAND = {"warmturn.cli.probe_run"}
-"""Loaded by its command alone, which says what is missing."""
 INSIDE_VLLM = {"warmturn.integrations.vllm_offload", "warmturn.integrations.vllm_tier"}
 """Loaded by vLLM, in its environment; see test_exports."""
 
@@ -62,9 +60,7 @@ def run_python(code: str) -> str:
 
 
 def import_without(absent: set[str], module: str) -> str:
-    return IMPORT_WITHOUT.format(
-        absent=absent, module=module, compiled=COMPILED | INSIDE_VLLM | BEHIND_A_COMMAND
-    )
+    return IMPORT_WITHOUT.format(absent=absent, module=module, compiled=COMPILED | INSIDE_VLLM)
 
 
 def loaded_by(module: str) -> set[str]:
