@@ -132,6 +132,7 @@ def serve(scratch: Path, urls: Sequence[str], admin_port: int) -> Proxy:
     key.chmod(0o600)
     command = [sys.executable, "-m", "warmturn", "serve", "--port", str(port)]
     command += ["--admin-port", str(admin_port), "--policy", "affinity"]
+    command += ["--identity-header", "authorization", "--identity-scheme", "bearer"]
     command += ["--salt-key-file", str(key), "--anonymous", "shared"]
     for url in urls:
         command += ["--replica", url]

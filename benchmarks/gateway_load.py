@@ -34,7 +34,6 @@ _CLIENT_HEADERS = b"".join(
         (b"X-Stainless-Async", b"async:asyncio"),
         (b"x-stainless-retry-count", b"0"),
         (b"x-stainless-read-timeout", b"600"),
-        (b"Accept-Language", b"*"),
         (b"sec-fetch-mode", b"cors"),
         (b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     )
@@ -63,7 +62,8 @@ def request_of(cell: str, port: int, client: int) -> tuple[bytes, int]:
     headers = _CLIENT_HEADERS if cell == "18 headers" else b""
     head = (
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
-        b"Content-Type: application/json\r\n%bx-session-id: sess-%05d\r\n"
+        b"Content-Type: application/json\r\nAuthorization: Bearer key-of-the-benchmark\r\n"
+        b"%bx-session-id: sess-%05d\r\n"
         b"Content-Length: %d\r\n\r\n" % (port, headers, client, len(body))
     )
     whole = head + body
