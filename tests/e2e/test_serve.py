@@ -106,8 +106,8 @@ def conversation(serving, session):
 def test_later_turns_of_the_official_client_find_their_blocks(serving):
     answers = list(conversation(serving, "find"))
     cached = [answer.usage.prompt_tokens_details.cached_tokens for answer in answers]
-    assert cached[0] == 0
-    assert 0 < cached[1] < cached[2]
+    # Tests run in any order and share the fleet: another may have left the shared beginning warm.
+    assert cached[0] < cached[1] < cached[2]
     turns = serving.admin.get("/warmturn/decisions?limit=3").json()["decisions"]
     assert [turn["reason"] for turn in turns] == ["kept", "kept", "new"]
     assert [turn["delivered_cached_tokens"] for turn in turns] == cached[::-1]
