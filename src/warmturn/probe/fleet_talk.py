@@ -16,12 +16,14 @@ __all__ = ["FleetShape", "FleetTurn", "talk"]
 class FleetShape:
     """How many talk, for how long."""
 
-    sessions: int = 5
-    turns: int = 4
-    system_words: int = 250
+    sessions: int = 4
+    turns: int = 5
+    system_words: int = 150
     """Of the system prompt that all sessions share."""
+    user_words: int = 200
+    """Of each question."""
     reply_tokens: int = 24
-    think_time_s: float = 1.0
+    think_time_s: float = 6.0
     """Mean time between an answer and the session's next question."""
 
 
@@ -77,7 +79,8 @@ def _converse(
         for turn in range(1, shape.turns + 1):
             time.sleep(rng.expovariate(1.0) * shape.think_time_s)
             question = QUESTIONS[(number + 3 * turn) % len(QUESTIONS)]
-            text = f"Desk {number + 1}, question {turn}. {question} {DETAILS}"
+            opening = f"Desk {number + 1}, question {turn}. {question}"
+            text = _words(f"{opening} {DETAILS}", shape.user_words)
             messages.append({"role": "user", "content": text})
             answer = client.chat(
                 messages,
