@@ -17,8 +17,8 @@ import msgspec
 from warmturn.errors import InvalidInput
 from warmturn.formats import fields
 from warmturn.formats.body import JsonObject
-from warmturn.formats.format import Entry, Format, collected, joined
-from warmturn.formats.record import BadLine, LoggedRequest
+from warmturn.formats.format import Entry, Format, Item, collected, joined
+from warmturn.formats.record import BadLine, LoggedRequest, Skipped
 from warmturn.formats.vllm_truncation import TruncationEvidence
 
 __all__ = ["VLLM_LOG"]
@@ -143,7 +143,7 @@ class _Log:
             yield _request(oldest)
 
 
-def _read(entries: Iterable[Entry | BadLine]) -> Iterator[LoggedRequest | BadLine]:
+def _read(entries: Iterable[Entry | BadLine | Skipped]) -> Iterator[Item]:
     """Read the log. Raises `InvalidInput` as soon as it shows that prompts were cut."""
     evidence = TruncationEvidence()
     for item in collected(_Log)(entries):

@@ -26,6 +26,9 @@ __all__ = ["MAX_RENDERED_CHARS", "chat_environment"]
 MAX_RENDERED_CHARS = 32 * 1024 * 1024
 """Longest text a template may give or repeat, in characters: far over a million-token prompt."""
 
+_AS_MOST_ASK = json.JSONEncoder(ensure_ascii=False)
+"""`tojson` without arguments; `json.dumps` would make a new one for each value."""
+
 _MAX_POWER_BITS = 4096
 _PLAIN_TYPES = frozenset({dict, PlainMessage})
 _DICT_NAMES = frozenset(dir(dict))
@@ -155,6 +158,8 @@ def _dumped(
     separators: tuple[str, str] | None,
     sort_keys: bool,
 ) -> str:
+    if not ensure_ascii and indent is None and separators is None and not sort_keys:
+        return _AS_MOST_ASK.encode(value)
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

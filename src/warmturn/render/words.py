@@ -5,8 +5,9 @@ clock moved is new as a text; of its clauses only one is, and of its words only 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
+from typing import cast
 
 import numpy as np
 
@@ -68,11 +69,16 @@ class Pieces:
     def encode(self, texts: list[str]) -> list[TokenIds]:
         """Return the ids of each text, read-only. Raises what `encode` raises."""
         cut = list(map(self._cut, texts))
-        known = self._young
-        new = {piece for pieces in cut for piece in pieces if piece not in known}
-        found = self._found(new) if new else {}
-        texts_ids = (_ids_of(pieces, known, found) for pieces in cut)
-        return [np.frombuffer(b"".join(ids), np.int32) for ids in texts_ids]
+        known = self._young.get
+        ids = [list(map(known, pieces)) for pieces in cut]
+        missing = [at for at, found in enumerate(ids) if None in found]
+        if missing:
+            new = {p for at in missing for p, i in zip(cut[at], ids[at], strict=True) if i is None}
+            found = self._found(new)
+            for at in missing:
+                pairs = zip(cut[at], ids[at], strict=True)
+                ids[at] = [found[piece] if i is None else i for piece, i in pairs]
+        return [np.frombuffer(b"".join(cast("list[bytes]", one)), np.int32) for one in ids]
 
     def _found(self, pieces: set[str]) -> dict[str, bytes]:
         """Return the ids of pieces that are not in the young generation, and put them there."""
@@ -87,12 +93,6 @@ class Pieces:
             self._old, self._young = self._young, {}
         self._young.update(kept)
         return found
-
-
-def _ids_of(pieces: list[str], known: dict[str, bytes], found: dict[str, bytes]) -> Iterable[bytes]:
-    """Nearly all is known, and what was found is known by now, unless there was no room for it."""
-    ids = list(map(known.get, pieces))
-    return [found[p] if i is None else i for p, i in zip(pieces, ids, strict=True)]
 
 
 def encode_together(
