@@ -106,7 +106,7 @@ def _make(directory: Path) -> None:
     """Install both locks at once: they share no package, and pip alone uses one core and waits."""
     python = str(directory / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    pip += ["--no-compile", "--prefer-binary", "--requirement"]  # compiled below, on every core
+    pip += ["--no-compile", "--requirement"]  # compiled below, on every core
     with _timed("environment"):
         _run([sys.executable, "-m", "venv", str(directory)])
     with _timed("packages"):
@@ -122,9 +122,10 @@ def _make(directory: Path) -> None:
 
 def _run(*commands: list[str], may_fail: bool = False) -> None:
     """Run steps of the set-up beside each other; their own output is shown, failure ends the lane."""
-    running = []
+    running: list[subprocess.Popen[bytes]] = []
     try:
-        running = [subprocess.Popen(command) for command in commands]
+        for command in commands:
+            running.append(subprocess.Popen(command))
         codes = [process.wait(timeout=1800) for process in running]
     except (OSError, subprocess.SubprocessError) as error:
         raise LaneNotRun(f"it cannot be installed: {error}") from error
@@ -132,6 +133,7 @@ def _run(*commands: list[str], may_fail: bool = False) -> None:
         for process in running:
             if process.poll() is None:
                 process.kill()
+                process.wait()
     for command, code in zip(commands, codes, strict=True):
         if code != 0 and not may_fail:
             raise LaneNotRun(f"it cannot be installed: {shlex.join(command)} gave {code}")
