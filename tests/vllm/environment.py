@@ -125,7 +125,7 @@ def _run(*commands: list[str], may_fail: bool = False) -> None:
     running: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
-            running.append(subprocess.Popen(command))
+            running.append(subprocess.Popen(command))  # noqa: PERF401 - what has started is stopped
         codes = [process.wait(timeout=1800) for process in running]
     except (OSError, subprocess.SubprocessError) as error:
         raise LaneNotRun(f"it cannot be installed: {error}") from error

@@ -44,7 +44,7 @@ def send(server, sent, ids, salt, max_tokens):
 def mixed_requests(server, sent, *, num, seed):
     """Conversations that go on, eight at a time, under three salts, in a pool too small for them."""
     rng = random.Random(seed)
-    conversations = [([], SALTS[i % len(SALTS)]) for i in range(24)]
+    conversations = [([], SALTS[i % len(SALTS)]) for i in range(40)]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while num > 0:
             chosen = rng.sample(range(len(conversations)), min(AT_ONCE, num))
@@ -57,10 +57,10 @@ def mixed_requests(server, sent, *, num, seed):
 
 def next_turn(rng, history, salt):
     """Return prompt (at most 128 tokens), salt and reply length of one turn."""
-    ids = [*history, *token_ids(rng, rng.randrange(8, 40))]
+    ids = [*history, *token_ids(rng, rng.randrange(8, 48))]
     if len(ids) > 128:  # the conversation begins anew
-        ids = token_ids(rng, rng.randrange(8, 40))
-    return ids, salt, rng.choice((1, 1, 2, 4))
+        ids = token_ids(rng, rng.randrange(8, 96))
+    return ids, salt, rng.randrange(1, 5)
 
 
 def assert_index_is_pool(reader, server, sent):
