@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,23 @@ def test_the_environment_lies_in_the_users_cache(environment, monkeypatch, tmp_p
 def test_an_install_that_fails_is_a_lane_that_was_not_run(environment):
     with pytest.raises(environment.LaneNotRun, match="cannot be installed"):
         environment._run([sys.executable, "-c", "raise SystemExit(1)"])
+
+
+def test_one_of_two_installs_that_fails_is_enough(environment):
+    good, bad = ([sys.executable, "-c", f"raise SystemExit({code})"] for code in (0, 7))
+    environment._run(good, good)
+    with pytest.raises(environment.LaneNotRun, match="gave 7"):
+        environment._run(good, bad)
+    environment._run(bad, may_fail=True)
+
+
+def test_an_install_that_cannot_start_leaves_no_other_one_running(environment, tmp_path):
+    late = tmp_path / "late"
+    script = f"import time; time.sleep(1); open({str(late)!r}, 'w')"
+    with pytest.raises(environment.LaneNotRun, match="cannot be installed"):
+        environment._run([sys.executable, "-c", script], ["/no/such/program"])
+    time.sleep(1.5)
+    assert not late.exists()
 
 
 def test_a_lane_that_was_not_run_says_so_and_fails(lane, environment, monkeypatch, capsys):

@@ -13,6 +13,12 @@ from tests.vllm import servers
 TEMPLATES = Path(__file__).parent / "templates"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what starts the servers again, with other settings, behind what shares them."""
+    items.sort(key=lambda item: item.path.name == "test_gateway.py")
+
+
 @pytest.fixture(scope="session")
 def environment() -> Path:
     """Where vLLM is installed; `make test-vllm` says so."""

@@ -6,8 +6,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Server:
     model: str
     folder: Path
     process: "subprocess.Popen[bytes]"
+    begin: Callable[..., "Server"]
+    """Starts it again as it was; keywords of `start` change that."""
 
     @property
     def endpoint(self) -> str:
@@ -141,7 +144,17 @@ def start(
             stderr=log,
             start_new_session=True,
         )
-    return Server(f"http://127.0.0.1:{port}", "smol", folder, process)
+    again = partial(start, environment, model, folder, core=core, num_blocks=num_blocks, port=port,
+                    variables=variables, tiers=tiers)  # fmt: skip
+    return Server(f"http://127.0.0.1:{port}", "smol", folder, process, again)
+
+
+def restart(server: Server, **changes: Any) -> None:
+    """Stop it and start it at the same address, without its own `options`; wait until it is ready."""
+    server.stop()
+    begun = server.begin(**changes)
+    server.process, server.begin = begun.process, begun.begin
+    wait_until_ready(server)
 
 
 def wait_until_ready(server: Server) -> None:
