@@ -91,9 +91,6 @@ def serve(
     decision_log: Annotated[
         Path | None, typer.Option(help="Write every decision here, for `warmturn replay`.")
     ] = None,
-    shared_url: Annotated[
-        str | None, typer.Option(help="redis://HOST:PORT to share sessions among gateways.")
-    ] = None,
     stop_with_stdin: Annotated[
         bool, typer.Option("--stop-with-stdin", help="Stop when standard input ends.")
     ] = False,
@@ -131,7 +128,6 @@ def serve(
             "anonymous": anonymous,
         },
         "decision_log": {"file": decision_log},
-        "shared": {"url": shared_url},
     }  # fmt: skip
 
     def load() -> "Config":

@@ -24,7 +24,6 @@ __all__ = [
     "ModelPart",
     "ReplicaPart",
     "RoutingPart",
-    "SharedPart",
 ]
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
@@ -190,18 +189,6 @@ class DecisionLogPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPart:
-    """State that several gateways share. Without it they agree by ranking alone."""
-
-    url: str | None = None
-    """`redis://HOST:PORT/DB`, of Redis or Valkey. Absent: nothing is shared."""
-    timeout_s: Seconds = 0.25
-    """For one exchange; the gateway goes on without it."""
-    prefix: Name = "warmturn"
-    """Of every key, so that several fleets may use one server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole file. Every part may be absent."""
 
@@ -215,4 +202,3 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     health: HealthPart = field(default_factory=HealthPart)
     decision_log: DecisionLogPart = field(default_factory=DecisionLogPart)
-    shared: SharedPart = field(default_factory=SharedPart)
