@@ -201,7 +201,8 @@ def _result(shape: "Shape", facts: dict[str, Any], ways: list[dict[str, Any]]) -
 
 def _was_used(row: dict[str, Any]) -> bool:
     """Tell whether most of what was not computed came from the tier that is shown."""
-    return 2 * row["tokens_by_source"].get(_EXPECTED_SOURCE[row["way"]], 0) > row["prompt_tokens"]
+    from_there: int = row["tokens_by_source"].get(_EXPECTED_SOURCE[row["way"]], 0)
+    return bool(2 * from_there > row["prompt_tokens"])
 
 
 # --- what the user sees -----------------------------------------------------------------------
@@ -242,5 +243,7 @@ def _name(way: str) -> str:
 
 def _print_verdict(result: dict[str, Any], console: "Console") -> None:
     equal = "replies equal every way" if result["outputs_equal"] else "replies DIFFER"
-    used = "every tier was used" if result["tiers_used"] else "a tier was NOT used, or was no faster"
+    used = (
+        "every tier was used" if result["tiers_used"] else "a tier was NOT used, or was no faster"
+    )
     console.print(f"{equal}; {used}", highlight=False, soft_wrap=True)
