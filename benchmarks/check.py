@@ -123,7 +123,7 @@ def run(log: Log, scratch: Path, python: Path, *, num_rounds: int) -> dict[str, 
 def ours(path: Path, model: Path, *, jobs: int | None) -> dict[str, Any]:
     """Check the log as the command does; a fresh tokenizer, so that nothing is known before."""
     renderer = Renderer.from_directory(model)
-    source = LogSource(paths=(str(path),), format_name=None, is_strict=True)
+    source = LogSource(paths=(str(path),), format_name=None, is_strict=False)
     rendering = Rendering(renderer, renderer.tokenizer, "the planted log's own template")
     start = time.perf_counter()
     report, _bad = check_log(source, rendering, Settings(), jobs=jobs)

@@ -3,8 +3,8 @@
 import gc
 import json
 import os
+import random
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +16,6 @@ from warmturn.cli.check_inputs import LogSource, Rendering
 from warmturn.cli.check_jobs import check_log
 from warmturn.cli.check_run import Shard, _num_others_running, num_shards
 from warmturn.errors import InvalidInput, PeerError
-from warmturn.formats import LoggedRequest
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a fork that is used"),
@@ -78,22 +77,20 @@ def test_so_they_do_where_much_is_forgotten(planted):
 
 
 def test_a_shard_has_whole_conversations_and_requests_without_an_id_stay_together():
-    blank = dict.fromkeys(LoggedRequest.__dataclass_fields__)
-    without = LoggedRequest(**blank | {"source": "s", "line": 1, "level": "full"})
     shards = [Shard(index, 3) for index in range(3)]
     for number in range(30):
-        named = replace(without, conversation_id=f"c\ud800{number}")
-        assert sum(shard.has(named) for shard in shards) == 1
-    assert sum(shard.has(without) for shard in shards) == 1
-    assert Shard().has(without)
+        assert sum(shard.has(f"c\ud800{number}", 1) for shard in shards) == 1
+    assert sum(shard.has(None, 1) for shard in shards) == 1
+    assert sum(shard.has("", 1) for shard in shards) == 1
+    assert Shard().has(None, 1)
 
 
-def test_conversations_spread_over_shards_though_their_names_differ_by_a_digit():
-    blank = dict.fromkeys(LoggedRequest.__dataclass_fields__)
-    rows = [LoggedRequest(**blank | {"conversation_id": f"c{n}"}) for n in range(200)]
-    assert all(60 < sum(map(Shard(index, 2).has, rows)) < 140 for index in range(2))
-    pairs = [(one, rows[n + 20]) for n, one in enumerate(rows[:20])]
-    assert len({Shard(0, 2).has(a) == Shard(0, 2).has(b) for a, b in pairs}) == 2
+def test_conversations_are_divided_by_their_size():
+    shards = [Shard(index, 2) for index in range(2)]
+    sizes = random.Random(1).choices([1, 5, 30], k=200)
+    had = [sum(n for i, n in enumerate(sizes) if shard.has(f"c{i}", n)) for shard in shards]
+    assert sum(had) == sum(sizes)
+    assert abs(had[0] - had[1]) <= 30
 
 
 def test_what_stops_a_process_stops_all_with_its_words(planted):
@@ -103,7 +100,7 @@ def test_what_stops_a_process_stops_all_with_its_words(planted):
 
 
 def test_a_process_that_dies_is_an_error(planted, monkeypatch):
-    monkeypatch.setattr(Shard, "has", lambda _self, _request: os._exit(9))
+    monkeypatch.setattr(Shard, "has", lambda *_asked: os._exit(9))
     with pytest.raises(PeerError, match="--jobs 1"):
         check_log(source(planted), rendering(), Settings(), jobs=2)
 

@@ -33,7 +33,8 @@ def facts(smollm_dir, tmp_path_factory):
 def client(facts):
     """A client of a server whose cache is empty: tests come in random order."""
     assert httpx.post(f"{facts['url']}/reset_prefix_cache").json() == {"success": True}
-    return openai.OpenAI(base_url=f"{facts['url']}/v1", api_key="unused", max_retries=0)
+    with openai.OpenAI(base_url=f"{facts['url']}/v1", api_key="unused", max_retries=0) as client:
+        yield client
 
 
 MESSAGES = [

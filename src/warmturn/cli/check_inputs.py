@@ -17,6 +17,9 @@ from warmturn.check.generic import generic_template
 from warmturn.check.tokens import Encoder
 from warmturn.errors import InvalidInput
 from warmturn.formats import BadLine, LoggedRequest, read_stream
+from warmturn.formats.format import Item
+from warmturn.formats.reading import is_wanted, read_share
+from warmturn.formats.record import Skipped, Wanted
 from warmturn.render import ChatTemplate, Renderer, Tokenizer
 
 __all__ = [
@@ -149,21 +152,43 @@ class LogSource:
 
         Raises `InvalidInput` at once where a file is missing.
         """
+        return self._opened_by(
+            lambda log, path: read_stream(
+                log, source=path, format=self.format_name, strict=self.is_strict
+            ),
+            console,
+        )
+
+    def read_share(self, wanted: Wanted, console: Console | None) -> Iterator[Item]:
+        """Yield what `wanted` takes of what `read` yields, and `Skipped` for each other record.
+
+        Strict as `read` is: then every process reads all, to end at the same line.
+        """
+        if self.is_strict:
+            return (item if is_wanted(item, wanted) else Skipped() for item in self.read(console))
+        return self._opened_by(
+            lambda log, path: read_share(log, wanted, source=path, format=self.format_name),
+            console,
+        )
+
+    def _opened_by(
+        self, read: Callable[[BinaryIO, str], Iterator[T]], console: Console | None
+    ) -> Iterator[T]:
         sizes = [_num_bytes(path) for path in self.paths]
         total = None if None in sizes else sum(size or 0 for size in sizes)
-        return self._requests(total, console)
+        return self._read_all(read, total, console)
 
-    def _requests(
-        self, total: int | None, console: Console | None
-    ) -> Iterator[LoggedRequest | BadLine]:
+    def _read_all(
+        self,
+        read: Callable[[BinaryIO, str], Iterator[T]],
+        total: int | None,
+        console: Console | None,
+    ) -> Iterator[T]:
         with _progress(total, console) as advance:
             for path in self.paths:
                 with _Counted(_opened(path), advance) as stream:
                     # The reader buffers a raw stream by itself.
-                    log = cast("BinaryIO", stream)
-                    yield from read_stream(
-                        log, source=path, format=self.format_name, strict=self.is_strict
-                    )
+                    yield from read(cast("BinaryIO", stream), path)
 
 
 def progress_console() -> Console:

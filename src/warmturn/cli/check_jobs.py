@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from warmturn.check import CheckReport, Settings
 from warmturn.check.summary import EndedThread
 from warmturn.cli.check_inputs import LogSource, Rendering, progress_console
-from warmturn.cli.check_run import BadLines, Reading, Shard, in_order, num_shards, read_shard
+from warmturn.cli.check_run import (
+    BadLines,
+    Reading,
+    Shard,
+    all_bad,
+    in_order,
+    num_shards,
+    read_shard,
+)
 from warmturn.cli.check_spool import Spool, SpoolIndex
 from warmturn.errors import InvalidInput, PeerError, WarmturnError
 
@@ -45,11 +53,10 @@ def check_log(
     with _seldom_collected():
         if count == 1:
             items = source.read(progress_console())
-            readings = [read_shard(items, rendering, settings, Shard(), Spool())]
+            readings = [read_shard(items, rendering, settings, Spool())]
         else:
             readings = _readings(source, rendering, settings, count)
-        # Every process has read every line: one of them counts those that are bad.
-        return in_order(readings), readings[0].bad
+        return in_order(readings), all_bad(readings, source.paths)
 
 
 @contextmanager
@@ -74,7 +81,8 @@ def _readings(
 ) -> list[Reading]:
     def read(shard: Shard, threads: Spool[EndedThread]) -> Reading:
         console = progress_console() if shard.index == 0 else None
-        return read_shard(source.read(console), rendering, settings, shard, threads)
+        items = source.read_share(shard.has, console)
+        return read_shard(items, rendering, settings, threads)
 
     context = multiprocessing.get_context("fork")
     spools = [Spool[EndedThread]() for _ in range(count)]

@@ -7,7 +7,7 @@ The answer is that of one process, to the last figure.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
@@ -18,14 +18,18 @@ from warmturn.check.summary import EndedThread, ThreadOrder, Totals, last_proofs
 from warmturn.cli.check_inputs import LogSource, Rendering
 from warmturn.cli.check_spool import Spool
 from warmturn.formats import BadLine, LoggedRequest
+from warmturn.formats.format import Item
 
-__all__ = ["BadLines", "Reading", "Shard", "in_order", "num_shards", "read_shard"]
+__all__ = ["BadLines", "Reading", "Shard", "all_bad", "in_order", "num_shards", "read_shard"]
 
 MOST_BAD_LINES = 5
 """Bad lines that are kept to be shown; the others are counted."""
 
 _LARGE_BYTES = 2 * 1024 * 1024
 """A log below is checked by one process: others would hardly have begun."""
+
+_NUM_GROUPS = 4096
+"""Of conversations, by their ids; a group is checked by one process."""
 
 _MOST_SHARDS = 8
 """Each process reads the whole log, a tenth of the work: more of them hardly help."""
@@ -45,19 +49,40 @@ class BadLines:
             self.kept.append(line)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shard:
-    """Which conversations a process checks: those whose id falls on `index` of `count`."""
+    """Which conversations a process checks: share `index` of `count`.
+
+    Every process sees every request in the same order and so divides them alike: a new group
+    of conversations goes to the share that has had the least so far.
+    """
 
     index: int = 0
     count: int = 1
+    _share_of: dict[int, int] = field(default_factory=dict)
+    _sizes: list[int] = field(init=False)
 
-    def has(self, request: LoggedRequest) -> bool:
-        """Say whether the request is ours. Requests without an id stay together."""
-        name = (request.conversation_id or "").encode(errors="surrogatepass")
-        # No checksum: those are linear, and names that differ by a digit would fall together.
-        digest = blake2b(name, digest_size=8).digest()
-        return int.from_bytes(digest) % self.count == self.index
+    def __post_init__(self) -> None:
+        self._sizes = [0] * self.count
+
+    def has(self, conversation_id: str | None, size: int) -> bool:
+        """Say whether a record is ours; to be asked once for each. Those without an id stay together.
+
+        `size` in any unit that is the same for all records.
+        """
+        group = _group(conversation_id or "")
+        share = self._share_of.get(group)
+        if share is None:
+            share = self._share_of[group] = self._sizes.index(min(self._sizes))
+        self._sizes[share] += size
+        return share == self.index
+
+
+def _group(conversation_id: str) -> int:
+    """Return one of `_NUM_GROUPS`: who has what must not grow with the log."""
+    # No checksum: those are linear, and names that differ by a digit would fall together.
+    digest = blake2b(conversation_id.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) % _NUM_GROUPS
 
 
 @dataclass(slots=True)
@@ -85,22 +110,18 @@ def num_shards(source: LogSource, jobs: int | None) -> int:
 
 
 def read_shard(
-    items: Iterable[LoggedRequest | BadLine],
-    rendering: Rendering,
-    settings: Settings,
-    shard: Shard,
-    threads: Spool[EndedThread],
+    items: Iterable[Item], rendering: Rendering, settings: Settings, threads: Spool[EndedThread]
 ) -> Reading:
-    """Check the shard's conversations; write each to `threads` as it ends."""
+    """Check the conversations in `items`; write each to `threads` as it ends."""
     checker = Checker(template=rendering.template, tokenizer=rendering.tokenizer, settings=settings)
     bad = BadLines()
     for item in items:
+        if isinstance(item, LoggedRequest):
+            checker.add(item)
+        else:  # counted, so that all processes have the same numbers
+            checker.skip()
         if isinstance(item, BadLine):
             bad.add(item)
-        elif shard.has(item):
-            checker.add(item)
-        else:
-            checker.skip()
         for thread in checker.take_ended():
             threads.add(thread, number=thread.number)
     for thread in checker.take_all():
@@ -115,6 +136,13 @@ def in_order(readings: list[Reading]) -> CheckReport:
     for conversation in conversations:
         totals.add(conversation)
     return totals.report(conversations)
+
+
+def all_bad(readings: list[Reading], paths: Sequence[str]) -> BadLines:
+    """Return the bad lines of all shards; those that are kept are the first of the log."""
+    kept = [line for reading in readings for line in reading.bad.kept]
+    kept.sort(key=lambda line: (paths.index(line.source), line.line))
+    return BadLines(sum(reading.bad.num_lines for reading in readings), kept[:MOST_BAD_LINES])
 
 
 class _InOrder:

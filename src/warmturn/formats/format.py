@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeAlias
 
 from warmturn.errors import InvalidInput
 from warmturn.formats.body import JsonObject
-from warmturn.formats.record import BadLine, Level, LoggedRequest
+from warmturn.formats.record import BadLine, Level, LoggedRequest, Skipped
 
-__all__ = ["Collector", "Entry", "Format", "Reader", "collected", "joined", "one_by_one"]
+__all__ = ["Collector", "Entry", "Format", "Item", "Reader", "collected", "joined", "one_by_one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,10 @@ class Entry:
         return BadLine(self.source, self.line, reason)
 
 
-Reader: TypeAlias = Callable[[Iterable[Entry | BadLine]], Iterator[LoggedRequest | BadLine]]
+Item: TypeAlias = LoggedRequest | BadLine | Skipped
+"""What becomes of a record."""
+
+Reader: TypeAlias = Callable[[Iterable[Entry | BadLine | Skipped]], Iterator[Item]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,9 @@ class Format:
     read: Reader
     is_text: bool = False
     """Lines of text rather than JSON."""
+    conversation_of: Callable[[bytes], str | None] | None = None
+    """Reads the conversation's id alone, far quicker than the record; None where it cannot be had.
+    Only for formats whose records stand for themselves."""
 
 
 class Collector(Protocol):
@@ -53,7 +59,7 @@ class Collector(Protocol):
 def one_by_one(convert: Callable[[Entry], Iterable[LoggedRequest]]) -> Reader:
     """Return a reader for a format in which every record stands for itself."""
 
-    def read(entries: Iterable[Entry | BadLine]) -> Iterator[LoggedRequest | BadLine]:
+    def read(entries: Iterable[Entry | BadLine | Skipped]) -> Iterator[Item]:
         for entry in entries:
             yield from _converted(convert, entry)
 
@@ -63,7 +69,7 @@ def one_by_one(convert: Callable[[Entry], Iterable[LoggedRequest]]) -> Reader:
 def collected(new: Callable[[], Collector]) -> Reader:
     """Return a reader for a format in which several records make a request."""
 
-    def read(entries: Iterable[Entry | BadLine]) -> Iterator[LoggedRequest | BadLine]:
+    def read(entries: Iterable[Entry | BadLine | Skipped]) -> Iterator[Item]:
         collector = new()
         for entry in entries:
             yield from _converted(collector.add, entry)
@@ -89,9 +95,9 @@ def joined(entry: Entry, *parts: JsonObject, level: Level = "full") -> LoggedReq
 
 
 def _converted(
-    convert: Callable[[Entry], Iterable[LoggedRequest | BadLine]], entry: Entry | BadLine
-) -> Iterator[LoggedRequest | BadLine]:
-    if isinstance(entry, BadLine):
+    convert: Callable[[Entry], Iterable[LoggedRequest | BadLine]], entry: Entry | BadLine | Skipped
+) -> Iterator[Item]:
+    if not isinstance(entry, Entry):
         yield entry
         return
     try:

@@ -73,6 +73,27 @@ def convert(entry: Entry) -> Iterator[LoggedRequest]:
     yield joined(entry, *parts)
 
 
+class _Names(msgspec.Struct):
+    """The fields of a record that name its conversation."""
+
+    session_id: Any = None
+    conversation_id: Any = None
+    thread_id: Any = None
+    chat_id: Any = None
+
+
+_NAMES = msgspec.json.Decoder(_Names)
+
+
+def conversation_of(data: bytes) -> str | None:
+    """Return the conversation's id as `convert` finds it, None for what cannot be read."""
+    try:
+        named = _conversation_id(msgspec.structs.asdict(_NAMES.decode(data)))
+        return named or next(convert(Entry("", 0, msgspec.json.decode(data)))).conversation_id
+    except (InvalidInput, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
 def _recognises(record: JsonObject) -> bool:
     body, response = opened(record)
     prompt = body.get("prompt")
@@ -138,5 +159,6 @@ OPENAI = Format(
     about="OpenAI chat or completion requests, alone or with responses; batch files",
     level="full",
     recognises=_recognises,
+    conversation_of=conversation_of,
     read=one_by_one(convert),
 )

@@ -1,18 +1,18 @@
 """Logs of any format and size to requests, one at a time."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from warmturn.errors import InvalidInput
 from warmturn.formats.detect import detect_format, format_named, parsed
-from warmturn.formats.format import Entry, Format
+from warmturn.formats.format import Entry, Format, Item
 from warmturn.formats.pieces import Piece, pieces
-from warmturn.formats.record import BadLine, LoggedRequest
+from warmturn.formats.record import BadLine, LoggedRequest, Skipped, Wanted
 
-__all__ = ["read_log", "read_stream"]
+__all__ = ["is_wanted", "read_log", "read_share", "read_stream"]
 
 MAX_HEAD_PIECES = 2000
 MAX_HEAD_BYTES = 8 * 2**20
@@ -51,6 +51,25 @@ def read_stream(
     return _read(stream, source, chosen, strict=strict)
 
 
+def read_share(
+    stream: BinaryIO,
+    wanted: Wanted,
+    *,
+    source: str,
+    format: str | None = None,  # noqa: A002 - the name users know from --format
+) -> Iterator[Item]:
+    """Yield of one open log what `wanted` takes, and `Skipped` in the place of each other record.
+
+    Where the format lets it, a record that is not wanted is not read but for its conversation's
+    id. What cannot be read belongs to no conversation: `wanted` is asked for None.
+    """
+    chosen = None if format is None else format_named(format)
+    try:
+        yield from _requests(pieces(stream, source=source), source, chosen, wanted)
+    except InvalidInput as error:
+        raise InvalidInput(f"{source}: {error}") from error
+
+
 def _read_file(
     path: str | Path, chosen: Format | None, *, strict: bool
 ) -> Iterator[LoggedRequest | BadLine]:
@@ -73,7 +92,8 @@ def _read(
     stream: BinaryIO, source: str, chosen: Format | None, *, strict: bool
 ) -> Iterator[LoggedRequest | BadLine]:
     try:
-        for item in _requests(pieces(stream, source=source), source, chosen):
+        for item in _requests(pieces(stream, source=source), source, chosen, None):
+            assert not isinstance(item, Skipped)
             if strict:
                 _refuse_bad(item)
             yield item
@@ -87,8 +107,8 @@ def _refuse_bad(item: LoggedRequest | BadLine) -> None:
 
 
 def _requests(
-    cut: Iterator[Piece | BadLine], source: str, chosen: Format | None
-) -> Iterator[LoggedRequest | BadLine]:
+    cut: Iterator[Piece | BadLine], source: str, chosen: Format | None, wanted: Wanted | None
+) -> Iterator[Item]:
     head: list[Piece | BadLine] = []
     if chosen is None:
         lines = _head(cut, head)
@@ -100,7 +120,33 @@ def _requests(
         yield from bad or [BadLine(source, 1, "the file is empty")]
         return
     entry = _text_entry if chosen.is_text else _json_entry
-    yield from chosen.read(entry(piece, source) for piece in chain(head, cut))
+    all_pieces = chain(head, cut)
+    if wanted is None:
+        yield from chosen.read(entry(piece, source) for piece in all_pieces)
+    elif chosen.conversation_of is None:
+        items = chosen.read(entry(piece, source) for piece in all_pieces)
+        yield from (item if is_wanted(item, wanted) else Skipped() for item in items)
+    else:
+        name_of = chosen.conversation_of
+        yield from chosen.read(
+            entry(piece, source) if _is_piece_wanted(piece, name_of, wanted) else Skipped()
+            for piece in all_pieces
+        )
+
+
+def is_wanted(item: Item, wanted: Wanted) -> bool:
+    """Ask for an item that was read whole."""
+    if isinstance(item, LoggedRequest):
+        return wanted(item.conversation_id, 1 + len(item.messages or ()))
+    return wanted(None, 1)
+
+
+def _is_piece_wanted(
+    piece: Piece | BadLine, name_of: Callable[[bytes], str | None], wanted: Wanted
+) -> bool:
+    if isinstance(piece, Piece):
+        return wanted(name_of(piece.data), len(piece.data))
+    return wanted(None, 1)
 
 
 def _head(cut: Iterator[Piece | BadLine], head: list[Piece | BadLine]) -> Iterator[bytes]:

@@ -1,11 +1,12 @@
 """What every log format becomes: one request of a conversation, or a line that is broken."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from warmturn.formats.body import JsonObject
 
-__all__ = ["BadLine", "Level", "LoggedRequest"]
+__all__ = ["BadLine", "Level", "LoggedRequest", "Skipped", "Wanted"]
 
 Level: TypeAlias = Literal["full", "messages"]
 """What can be said about a prompt: `full`, or `messages` where the format does not hold
@@ -61,3 +62,12 @@ class BadLine:
     source: str
     line: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record that the caller did not want, whatever is in it."""
+
+
+Wanted: TypeAlias = Callable[[str | None, int], bool]
+"""Asked once for every record in order: its conversation's id, if that can be had, and its size."""
