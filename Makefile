@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARGS ?=
 
-.PHONY: help redis-server setup demo demo-fleet serve test test-vllm check soak bench bench-engine \
+.PHONY: help redis-server setup demo demo-fleet demo-tiers serve test test-vllm check soak bench bench-engine \
         bench-blocks bench-pool bench-render bench-reuse bench-check bench-index bench-decision \
         bench-gateway docs clean
 
@@ -26,6 +26,9 @@ demo: setup  ## a conversation on real weights, with reuse and without
 
 demo-fleet: setup  ## two engines behind the gateway, round robin beside KV-aware
 	$(BIN)/warmturn demo-fleet $(ARGS)
+
+demo-tiers: setup redis-server  ## a conversation comes back from host, disk, Redis, or recomputed
+	$(BIN)/warmturn demo-tiers $(ARGS)
 
 serve: setup  ## one embedded engine on http://127.0.0.1:8000/v1
 	$(BIN)/warmturn engine --port 8000 --exact-continuation $(ARGS)

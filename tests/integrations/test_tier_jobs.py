@@ -322,7 +322,7 @@ def test_a_defect_in_a_store_fails_the_job_and_not_the_engine(rows, clock):
 def test_outcomes_of_a_load_are_those_of_the_store(rows, clock):
     class Half(Broken):
         def read(self, keys, targets):
-            return [Outcome.OK, Outcome.WRONG][: len(keys)]
+            return [(Outcome.OK, 0), (Outcome.WRONG, 0)][: len(keys)]
 
     jobs = shared(Half(), clock)
     jobs.tier.known.add([key(1), key(2)], now=clock.now)

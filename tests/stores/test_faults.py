@@ -176,18 +176,21 @@ def test_swapped_blocks_are_misses(faults):
     assert seen >= 18
 
 
-@pytest.mark.parametrize("kind", ["host", "disk", "folder"])
-def test_without_verification_wrong_bytes_and_wrong_tokens_would_be_served(kind, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_verification_wrong_bytes_and_wrong_tokens_would_be_served(kind, tmp_path, request):
     """The negative control of all tests above: the faults do reach the model."""
     wrong = 0
-    options = KINDS[kind].options_of(tmp_path)
+    if kind == "redis":
+        options = {"url": request.getfixturevalue("redis").url}
+    else:
+        options = KINDS[kind].options_of(tmp_path)
     with StoredRun(16, host_slots=16, verifies=False, **options) as run:
         run.ask("first", PROMPT, 2)
         faults = KINDS[kind](run, np.random.default_rng(5))
         for count in range(10):
             faults.prepare()
             block = faults.blocks()[count % 8]
-            header = 96 if kind == "folder" else 0  # whose block it is stays as it is
+            header = 96 if kind in ("folder", "redis") else 0  # whose block it is stays as it is
             faults.change(block, lambda data, n=header: data[:n] + bytes(len(data) - n))
             wrong += not asked(run, count)[0]
             run.settle()

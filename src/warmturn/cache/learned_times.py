@@ -24,7 +24,11 @@ Rates: TypeAlias = npt.NDArray[np.float64]
 
 
 class LearnedTime:
-    """Seconds as a sum of features times rates: least squares on relative errors, fading.
+    """Seconds as a sum of features times rates: least squares, fading.
+
+    Errors count relative to what the size was assumed to take, not to what it took: else a fast
+    load would weigh as much as the square of a slow one's ratio to it, and a store that slows down
+    a hundredfold would be believed after sixty loads only.
 
     A rate below its floor counts as the floor: time never runs backwards.
     """
@@ -43,7 +47,7 @@ class LearnedTime:
     def observe(self, features: tuple[float, ...], seconds: float, *, now: float) -> None:
         """Take in what `features` took."""
         x = np.array(features) / self._units
-        weight = 1 / max(seconds, 1e-6) ** 2  # an error of a tenth counts the same in all sizes
+        weight = 1 / float(x @ self._assumed) ** 2
         self._moments = _FADING * self._moments + weight * np.outer(x, x)
         self._products = _FADING * self._products + weight * seconds * x
         self._observed_s = now

@@ -18,7 +18,14 @@ import xxhash
 from warmturn.cache.fingerprint import Digest
 from warmturn.types import BlockHash
 
-__all__ = ["HEADER_BYTES", "Bytes", "block_checksum", "record_header", "record_problem"]
+__all__ = [
+    "HEADER_BYTES",
+    "Bytes",
+    "block_checksum",
+    "record_checksum",
+    "record_header",
+    "record_problem",
+]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 """One block's bytes, `[block_bytes]`, contiguous."""
@@ -41,6 +48,12 @@ def record_header(key: BlockHash, owner: Digest, *, payload_bytes: int, checksum
     """Return the header that goes before the payload."""
     head = _HEADER.pack(MAGIC, VERSION, payload_bytes, owner, key, checksum)
     return head + _CHECK.pack(xxhash.xxh3_64_intdigest(head))
+
+
+def record_checksum(header: bytes | memoryview) -> int:
+    """Return the payload's checksum out of a header that `record_problem` found right."""
+    checksum: int = _HEADER.unpack_from(header)[5]
+    return checksum
 
 
 def record_problem(

@@ -12,6 +12,7 @@ from warmturn import __version__
 from warmturn.cli.check import check as _check
 from warmturn.cli.demo import demo as _demo
 from warmturn.cli.demo_fleet import demo_fleet as _demo_fleet
+from warmturn.cli.demo_tiers import demo_tiers as _demo_tiers
 from warmturn.cli.engine import engine as _engine
 from warmturn.cli.horizon import horizon as _horizon
 from warmturn.cli.model import app as _model
@@ -38,6 +39,7 @@ app.command("serve")(_serve)
 app.command("demo")(_demo)
 app.command("check")(_check)
 app.command("demo-fleet")(_demo_fleet)
+app.command("demo-tiers")(_demo_tiers)
 app.command("replay")(_replay)
 app.add_typer(_route, name="route")
 app.command("plan")(_plan)

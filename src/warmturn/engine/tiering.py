@@ -84,6 +84,7 @@ class Tiering:
             log.info("disk tier %s: %d blocks found", self._disk.folder, len(found))
         self.facts = {
             "host_blocks": num_slots if options.host_bytes is not None else 0,
+            "staging_blocks": num_slots if options.host_bytes is None else 0,
             "disk_blocks": 0 if self._disk is None else self._disk.num_slots,
             "shared_tier": self._shared is not None,
         }

@@ -339,7 +339,8 @@ class TierJobs:
             return found
         blocks = [np.frombuffer(row, np.uint8) for _, _, row in part]
         keys = [key for key, _, _ in part]
-        return dict(zip(keys, self._store.read(keys, blocks), strict=True))
+        outcomes = [outcome for outcome, _ in self._store.read(keys, blocks)]
+        return dict(zip(keys, outcomes, strict=True))
 
     def _contains(self, keys: tuple[BlockHash, ...]) -> None:
         assert not isinstance(self._store, DiskSlab)

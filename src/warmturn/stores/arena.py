@@ -1,6 +1,8 @@
 """The host tier: one run of memory, cut into slots of one block each."""
 
 import mmap
+import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,10 @@ __all__ = ["ALIGNMENT", "HostArena", "stride_of"]
 
 ALIGNMENT = 4096
 """Slots begin and end on memory pages, so that disks can read straight into them (O_DIRECT)."""
+
+FRESH_S = 1.0
+"""A block that was compared with its checksum so short a while ago is not compared again: what
+comes from a store is compared once on its way up."""
 
 
 def stride_of(block_bytes: int) -> int:
@@ -29,7 +35,13 @@ class HostArena:
     """
 
     def __init__(
-        self, num_slots: int, block_bytes: int, owner: Digest, *, verifies: bool = True
+        self,
+        num_slots: int,
+        block_bytes: int,
+        owner: Digest,
+        *,
+        verifies: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises `InvalidInput` where there is not enough memory."""
         self.num_slots = num_slots
@@ -51,6 +63,8 @@ class HostArena:
                 "more than can be had; lower --host-tier"
             ) from error
         self.checksums: npt.NDArray[np.uint64] = np.zeros(num_slots, np.uint64)
+        self._clock = clock
+        self._fresh_until_s = np.full(num_slots, -np.inf)
 
     def block(self, slot: int) -> Bytes:
         """Return the bytes of one block, `[block_bytes]`; a view."""
@@ -64,10 +78,16 @@ class HostArena:
         """Note the checksum of what lies in the slot as block `key`; return it."""
         checksum = block_checksum(self.block(slot), key, self.owner)
         self.checksums[slot] = checksum
+        self._fresh_until_s[slot] = -np.inf
         return checksum
+
+    def arrived(self, slot: int, checksum: int) -> None:
+        """Note what a store read into the slot and has just compared with its checksum."""
+        self.checksums[slot] = checksum
+        self._fresh_until_s[slot] = self._clock() + FRESH_S
 
     def is_whole(self, slot: int, key: BlockHash) -> bool:
         """Tell whether the slot holds what was put in as `key`."""
-        if not self.verifies:
+        if not self.verifies or self._clock() < self._fresh_until_s[slot]:
             return True
         return block_checksum(self.block(slot), key, self.owner) == int(self.checksums[slot])

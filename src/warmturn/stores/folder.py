@@ -16,7 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from warmturn.cache.fingerprint import Digest
-from warmturn.cache.record import HEADER_BYTES, Bytes, record_header, record_problem
+from warmturn.cache.record import (
+    HEADER_BYTES,
+    Bytes,
+    record_checksum,
+    record_header,
+    record_problem,
+)
 from warmturn.cache.transfers import Outcome
 from warmturn.errors import InvalidInput
 from warmturn.types import BlockHash
@@ -95,11 +101,13 @@ class FolderStore:
             raise
         self._num_written += 1
 
-    def read(self, keys: Sequence[BlockHash], targets: Sequence[Bytes]) -> list[Outcome]:
+    def read(
+        self, keys: Sequence[BlockHash], targets: Sequence[Bytes]
+    ) -> list[tuple[Outcome, int]]:
         """Read blocks into `targets`; a file that is not that block is deleted. Raises `OSError`."""
         return [self._read(key, target) for key, target in zip(keys, targets, strict=True)]
 
-    def _read(self, key: BlockHash, target: Bytes) -> Outcome:
+    def _read(self, key: BlockHash, target: Bytes) -> tuple[Outcome, int]:
         path = self._path(key)
         try:
             with path.open("rb", buffering=0) as file:
@@ -107,16 +115,16 @@ class FolderStore:
                 num_read = _read_all(file.fileno(), target)
                 is_longer = bool(file.read(1))
         except FileNotFoundError:
-            return Outcome.MISSING
+            return Outcome.MISSING, 0
         problem = record_problem(header, target[:num_read], key, self._owner, verify=self._verifies)
         if problem is None and not is_longer:
             with suppress(OSError):
                 os.utime(path)  # recently used
-            return Outcome.OK
+            return Outcome.OK, record_checksum(header)
         log.warning("shared tier: %s: %s", path, problem or "longer than its block")
         with suppress(OSError):
             path.unlink()
-        return Outcome.WRONG
+        return Outcome.WRONG, 0
 
     def clean(self) -> int:
         """Delete what is too old or too much, unused longest first; return how many files."""

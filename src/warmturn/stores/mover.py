@@ -53,8 +53,10 @@ class SharedStore(Protocol):
         """Store blocks under their keys."""
         ...
 
-    def read(self, keys: Sequence[BlockHash], targets: Sequence[Bytes]) -> list[Outcome]:
-        """Fetch blocks; a target is a block only where its outcome is OK."""
+    def read(
+        self, keys: Sequence[BlockHash], targets: Sequence[Bytes]
+    ) -> list[tuple[Outcome, int]]:
+        """Fetch blocks, each with its checksum; a target is a block only where its outcome is OK."""
         ...
 
     def close(self) -> None:
@@ -176,17 +178,17 @@ class Mover:
         outcomes = []
         for key, place, slot in zip(order.keys, order.from_slots, order.to_slots, strict=True):
             outcome, checksum = self._disk.read(place, key, self._arena.padded(slot))
-            self._arena.checksums[slot] = checksum
+            self._arena.arrived(slot, checksum)
             outcomes.append(outcome)
         return outcomes
 
     def _from_shared(self, order: Transfer) -> _Outcomes:
         assert self._shared is not None
-        outcomes = self._shared.read(order.keys, [self._arena.block(s) for s in order.to_slots])
-        for key, slot, outcome in zip(order.keys, order.to_slots, outcomes, strict=True):
+        fetched = self._shared.read(order.keys, [self._arena.block(s) for s in order.to_slots])
+        for slot, (outcome, checksum) in zip(order.to_slots, fetched, strict=True):
             if outcome == Outcome.OK:
-                self._arena.seal(slot, key)
-        return outcomes
+                self._arena.arrived(slot, checksum)
+        return [outcome for outcome, _ in fetched]
 
     def _to_disk(self, order: Transfer) -> _Outcomes:
         assert self._disk is not None

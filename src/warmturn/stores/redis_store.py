@@ -13,7 +13,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from warmturn.cache.fingerprint import Digest
-from warmturn.cache.record import HEADER_BYTES, Bytes, record_header, record_problem
+from warmturn.cache.record import (
+    HEADER_BYTES,
+    Bytes,
+    record_checksum,
+    record_header,
+    record_problem,
+)
 from warmturn.cache.transfers import Outcome
 from warmturn.errors import InvalidInput, MissingExtra, PeerError
 from warmturn.types import BlockHash
@@ -21,6 +27,9 @@ from warmturn.types import BlockHash
 __all__ = ["RedisStore"]
 
 log = logging.getLogger(__name__)
+
+BATCH_BYTES = 8 * 2**20
+"""Of one round trip: enough that its latency does not count, and far from any time-out."""
 
 
 class RedisStore:
@@ -75,40 +84,52 @@ class RedisStore:
     def write(
         self, keys: Sequence[BlockHash], blocks: Sequence[Bytes], checksums: Sequence[int]
     ) -> None:
-        """Send blocks. Raises `PeerError`; some may be there then."""
-        for key, block, checksum in zip(keys, blocks, checksums, strict=True):
-            header = record_header(key, self._owner, payload_bytes=len(block), checksum=checksum)
-            with _as_peer_errors():
-                self._client.set(self._name(key), header + block.data, px=self._ttl_ms)
+        """Send blocks, a batch per round trip. Raises `PeerError`; some may be there then."""
+        for batch in _batches([len(block) for block in blocks]):
+            with _as_peer_errors(), self._client.pipeline(transaction=False) as pipe:
+                for key, block, checksum in zip(
+                    keys[batch], blocks[batch], checksums[batch], strict=True
+                ):
+                    size = len(block)
+                    header = record_header(key, self._owner, payload_bytes=size, checksum=checksum)
+                    pipe.set(self._name(key), header + block.data, px=self._ttl_ms)
+                pipe.execute()
 
-    def read(self, keys: Sequence[BlockHash], targets: Sequence[Bytes]) -> list[Outcome]:
-        """Fetch blocks into `targets`; a value that is not that block is deleted.
+    def read(
+        self, keys: Sequence[BlockHash], targets: Sequence[Bytes]
+    ) -> list[tuple[Outcome, int]]:
+        """Fetch blocks into `targets`, a batch per round trip.
 
-        Raises `PeerError`.
+        A value that is not that block is deleted. Raises `PeerError`.
         """
-        return [self._read(key, target) for key, target in zip(keys, targets, strict=True)]
+        fetched: list[tuple[Outcome, int]] = []
+        for batch in _batches([len(target) for target in targets]):
+            values: Sequence[bytes | str | None] = ()
+            with _as_peer_errors():
+                values = self._client.mget([self._name(key) for key in keys[batch]])
+            fetched += [
+                self._take(key, value, target)
+                for key, value, target in zip(keys[batch], values, targets[batch], strict=True)
+            ]
+        return fetched
 
-    def _read(self, key: BlockHash, target: Bytes) -> Outcome:
-        name = self._name(key)
-        value: object = None
-        with _as_peer_errors():
-            value = self._client.get(name)
+    def _take(
+        self, key: BlockHash, value: bytes | str | None, target: Bytes
+    ) -> tuple[Outcome, int]:
         if value is None:
-            return Outcome.MISSING
-        assert isinstance(value, bytes)
-        payload = memoryview(value)[HEADER_BYTES:]
-        problem = record_problem(
-            value[:HEADER_BYTES], payload, key, self._owner, verify=self._verifies
-        )
+            return Outcome.MISSING, 0
+        assert isinstance(value, bytes), "the client decodes nothing"
+        header, payload = value[:HEADER_BYTES], memoryview(value)[HEADER_BYTES:]
+        problem = record_problem(header, payload, key, self._owner, verify=self._verifies)
         if problem is None and len(payload) != len(target):
             problem = f"{len(payload)} bytes instead of {len(target)}"
         if problem is None:
             np.copyto(target, np.frombuffer(payload, np.uint8))
-            return Outcome.OK
+            return Outcome.OK, record_checksum(header)
         log.warning("shared tier: block %s: %s", key.hex()[:12], problem)
         with _as_peer_errors():
-            self._client.delete(name)
-        return Outcome.WRONG
+            self._client.delete(self._name(key))
+        return Outcome.WRONG, 0
 
     def close(self) -> None:
         """Close all connections."""
@@ -116,6 +137,18 @@ class RedisStore:
 
     def _name(self, key: BlockHash) -> str:
         return self._prefix + key.hex()
+
+
+def _batches(sizes: Sequence[int]) -> Iterator[slice]:
+    """Cut blocks of these sizes into runs of at most `BATCH_BYTES`, one block at least."""
+    start, num_bytes = 0, 0
+    for stop, size in enumerate(sizes):
+        if stop > start and num_bytes + size > BATCH_BYTES:
+            yield slice(start, stop)
+            start, num_bytes = stop, 0
+        num_bytes += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
 
 
 @contextmanager
