@@ -90,12 +90,13 @@ def test_when_all_fail_the_client_learns_when_to_come_again(run):
     run(scenario())
 
 
-def test_when_the_steering_wants_no_retry_the_client_gets_a_502(run):
+def test_when_nobody_else_can_take_it_the_client_learns_when_to_come_again(run):
     async def scenario():
         steering = FakeSteering(retries=False)
         async with wire(lambda _seen: [FakeReplica.CLOSE], None, steering=steering) as w:
             got = await (await w.client()).post(BODY)
-            assert (got.status, got.error["code"]) == (502, "bad_gateway")
+            assert (got.status, got.error["code"]) == (503, "no_replica")
+            assert got.headers["retry-after"] == "1"
             assert w.replicas[1].seen == []
 
     run(scenario())

@@ -22,8 +22,13 @@ def play(policy: Policy, *, sessions: int = 60, turns: int = 5) -> Gateway:
     return gateway
 
 
-def play_at_once(policy: Policy, *, sessions: int, turns: int = 5, seed: int = 1) -> Gateway:
-    """All sessions at once: each answer takes a while, the next turn follows after a thought."""
+def play_at_once(
+    policy: Policy, *, sessions: int, turns: int = 5, seed: int = 1, noise: float = 0.0
+) -> Gateway:
+    """All sessions at once: each answer takes a while, the next turn follows after a thought.
+
+    `noise` is the standard deviation of the logarithm of the time to the first token.
+    """
     gateway, rng = Gateway(policy, NAMES), np.random.default_rng(seed)
     events = [(float(rng.uniform(0, 2)), s, 0, None) for s in range(sessions)]
     heapq.heapify(events)
@@ -38,7 +43,8 @@ def play_at_once(policy: Policy, *, sessions: int, turns: int = 5, seed: int = 1
         ids = conversation(session, turn)
         placement = gateway.place(f"session-{session}", ids, now=now, turn=turn)
         took_s = float(rng.uniform(0.5, 1.5))
-        gateway.dispatcher.first_byte(placement, now + 0.1, is_streamed=True)
+        ttft_s = 0.1 * float(rng.lognormal(0.0, noise)) if noise else 0.1
+        gateway.dispatcher.first_byte(placement, now + ttft_s, is_streamed=True)
         heapq.heappush(events, (now + took_s, session, turn, placement))
     gateway.check()
     assert gateway.dispatcher.num_open == 0
@@ -52,6 +58,14 @@ def test_sessions_at_once_with_a_shared_prompt_stay_and_spread(name, sessions, s
     gateway = play_at_once(policy_named(name), sessions=sessions, seed=seed)
     assert gateway.kept_share() >= 0.99
     assert max(gateway.imbalance()) <= 1.25
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sessions", [60, 48, 8])
+def test_noise_in_the_learned_rates_moves_no_session(sessions, seed):
+    """Times to the first token that vary by half make rates that differ between equal replicas."""
+    gateway = play_at_once(Price(), sessions=sessions, turns=10, seed=seed, noise=0.5)
+    assert gateway.kept_share() >= 0.99
 
 
 @pytest.mark.parametrize("name", ["affinity", "price"])

@@ -285,8 +285,11 @@ class Exchange:
         elif why == "timeout":
             self._give_up(Refused(504, "the replica did not answer in time", code="timeout"))
         else:
-            message = "the replica could not be reached, or ended the connection; try again"
-            self._give_up(Refused(502, message, code="bad_gateway"))
+            message = (
+                "the replica could not be reached, or ended the connection, and no other one can "
+                "take the request; try again after the time in Retry-After"
+            )
+            self._give_up(Refused(503, message, code="no_replica", retry_after_s=1))
 
     def _moved_on(self) -> bool:
         """Leave a replica that refuses, if there is another; else its refusal is the answer."""

@@ -6,6 +6,10 @@
           + moving    what leaving the session's place costs over its remaining turns
           + crowding  what a new session adds to a replica that holds more than its share
 
+A session leaves a place that is alive and not overloaded only where another's price is clearly
+lower: by the factor `move_margin`, and with the loads of its own place and of the others averaged
+over some seconds. Learned rates and momentary queues differ by more than moving gains.
+
 The expected hit is belief x trust x survival. Each tier is loaded only where that beats computing
 it again. Whoever is beyond the load bound is not eligible, unless all are.
 """
@@ -32,6 +36,8 @@ class Price:
     move_back_share: float = 0.25
     """Chance per remaining turn that a session which moved will be moved again, by the same noise
     of loads, and pay once more. A choice; a margin of 2 worked for agents elsewhere."""
+    move_margin: float = 2.0
+    """How many times dearer staying must be than moving, before a session moves."""
     most_moves: float = 2.0
     """Beyond this the remaining turns do not make moving dearer: a session must be able to leave."""
     name: ClassVar[str] = "price"
@@ -51,6 +57,7 @@ class Price:
             for candidate, crowding_ms in zip(living, crowding, strict=True)
         ]
         priced.sort(key=lambda entry: (entry.price,))
+        priced = self._settled(priced, home)
         within = [p for p in priced if p.source not in overloaded]
         beyond = [p for p in priced if p.source in overloaded]
         refused = (
@@ -67,13 +74,22 @@ class Price:
     ) -> Priced:
         prefill_ms, load_ms = prefill_and_load_ms(request, candidate)
         terms = {
-            "queue_ms": queue_ms(candidate),
+            "queue_ms": queue_ms(candidate, is_smoothed=home is not None),
             "prefill_ms": prefill_ms,
             "load_ms": load_ms,
             "moving_ms": self._moving_ms(request, candidate, home),
             "crowding_ms": crowding_ms,
         }
         return Priced(candidate.source, sum(terms.values()), "ms", terms)
+
+    def _settled(self, priced: list[Priced], home: Candidate | None) -> list[Priced]:
+        """Put the session's own place first, unless the cheapest is cheaper by the margin."""
+        own = next((p for p in priced if home is not None and p.source == home.source), None)
+        if own is None or own.price is None or priced[0].price is None:
+            return priced
+        if own.price > self.move_margin * priced[0].price:
+            return priced
+        return [own, *(p for p in priced if p is not own)]
 
     def _moving_ms(
         self, request: RoutingRequest, candidate: Candidate, home: Candidate | None
@@ -108,11 +124,19 @@ class Price:
         return costs
 
 
-def queue_ms(candidate: Candidate) -> float:
-    """Return what is ahead of a new request: its base time, queued tokens, running requests."""
+def queue_ms(candidate: Candidate, *, is_smoothed: bool = False) -> float:
+    """Return what is ahead of a new request: its base time, queued tokens, running requests.
+
+    Smoothed, a burst counts by as much of it as the mean of some seconds has: what a session that
+    stays for several turns will meet.
+    """
     load, rates = candidate.load, candidate.rates
-    tokens_s = load.queued_prefill_tokens * rates.s_per_token
-    return (rates.base_s + tokens_s + load.num_running * rates.s_per_running) * _MS
+    num_running, queued_tokens = float(load.num_running), float(load.queued_prefill_tokens)
+    if is_smoothed:
+        queued_tokens *= min(1.0, load.smoothed_requests / max(1.0, num_running))
+        num_running = load.smoothed_requests
+    tokens_s = queued_tokens * rates.s_per_token
+    return (rates.base_s + tokens_s + num_running * rates.s_per_running) * _MS
 
 
 def prefill_and_load_ms(request: RoutingRequest, candidate: Candidate) -> tuple[float, float]:
