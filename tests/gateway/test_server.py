@@ -134,10 +134,10 @@ def test_without_any_replica_clients_get_503_and_readiness_says_so():
         async with running(1) as gateway:
             assert (await gateway.admin.get("/ready")).status_code == 200
             await gateway.replicas[0].stop()
-            assert (await gateway.chat("x")).status_code == 502  # it was tried, and failed
-            answer = await gateway.chat("x")
-            assert answer.status_code == 503
-            assert "retry-after" in answer.headers
+            for _ in range(2):  # the first is tried there, and fails
+                answer = await gateway.chat("x")
+                assert answer.status_code == 503
+                assert "retry-after" in answer.headers
             assert (await gateway.admin.get("/ready")).status_code == 503
             assert (await gateway.admin.get("/health")).status_code == 200
 

@@ -205,11 +205,22 @@ def test_leaving_home_costs_more_the_more_turns_are_left_up_to_a_limit():
     assert terms(Price(), fleet, request("home"))["home"]["moving_ms"] == 0
 
 
-def test_a_session_moves_when_the_queue_at_home_costs_more_than_moving():
+def test_a_session_moves_when_staying_is_twice_as_dear_as_moving():
+    """Away 1,000 ms of prefill and 450 of coming back; at home 200 ms and the queue."""
     asked = request("home", turns_left=2)
-    for queued, expected in ((1000, "home"), (1500, "away")):
-        fleet = [candidate("home", 900, queued_prefill_tokens=queued), candidate("away", 0)]
+    for queued, expected in ((2600, "home"), (2750, "away")):
+        busy = {"queued_prefill_tokens": queued, "num_running": 1, "smoothed_requests": 1.0}
+        fleet = [candidate("home", 900, **busy), candidate("away", 0)]
         assert chosen(Price(), fleet, asked) == expected
+        assert chosen(Price(move_margin=1.0), fleet, asked) == "away"
+
+
+def test_a_queue_that_came_this_moment_moves_nobody():
+    asked = request("home", turns_left=2)
+    burst = {"queued_prefill_tokens": 9000, "num_running": 4, "smoothed_requests": 0.5}
+    fleet = [candidate("home", 900, **burst), candidate("away", 0)]
+    assert chosen(Price(), fleet, asked) == "home"
+    assert chosen(Price(), fleet) == "away"  # a new session goes by what is there now
 
 
 def test_a_dead_home_costs_nothing_to_leave():
