@@ -1,7 +1,8 @@
 """Reads a log through one checker or several, and puts what they found in order.
 
 Conversations that have an id are told apart before anything is known of them, so several
-processes can share a log: each reads all of it and checks the conversations that fall to it.
+processes can share a log: each reads all of it, but of a record of another no more than the id
+where the format allows, and checks the conversations that fall to it.
 The answer is that of one process, to the last figure.
 """
 
