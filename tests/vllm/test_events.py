@@ -89,7 +89,9 @@ def test_a_reader_that_comes_late_learns_everything_by_replay(small):
     sent = Sent()
     mixed_requests(small, sent, num=30, seed=12)
     with EventReader(small) as reader:
-        assert reader.num_replayed > 20
+        # How many batches 30 requests make depends on how the engine joined them into steps.
+        assert reader.num_replayed > 0
+        assert reader.num_live == 0
         assert_index_is_pool(reader, small, sent)
         assert reader.consumer.state(SOURCE) is SourceState.EXACT
 
